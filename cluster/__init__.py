@@ -1,0 +1,1 @@
+"""How jobs are started: the `submit` command and its executors. The only place that knows SLURM."""

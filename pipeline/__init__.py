@@ -1,0 +1,1 @@
+"""What a representation, a head, a metric is. Knows no SLURM, no command line, no environment variable."""

@@ -1,0 +1,1 @@
+"""Frozen backbones: image → embedding and logits."""

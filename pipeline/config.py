@@ -1,0 +1,89 @@
+"""Configs: frozen, keyword-only dataclasses that refuse unknown keys and check ranges when they are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, dataclass_transform
+
+import pydantic
+from pydantic.dataclasses import dataclass as _pydantic_dataclass
+
+from pipeline.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
+def config(cls: type[T]) -> type[T]:
+    """Class decorator for a config dataclass. Give ranges with ``Annotated[int, Field(ge=1)]`` or ``pydantic.Field``.
+
+    A class variable ``operational: ClassVar[frozenset[str]]`` names the fields that say how and where the work is
+    done (workers, device, folder) and so take no part in the digest of what is done.
+    """
+    strict = pydantic.ConfigDict(extra="forbid", validate_default=True, arbitrary_types_allowed=False)
+    return _pydantic_dataclass(frozen=True, kw_only=True, config=strict)(cls)  # type: ignore[return-value]
+
+
+def field_names(cls: type[Any]) -> list[str]:
+    """The keys a config accepts."""
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+def parse(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Make a ``cls`` from plain values, or say everything that is wrong with them.
+
+    Args:
+        cls: a class made with :func:`config`.
+        values: plain JSON-like values.
+        where: the place of these values in the whole config, as the user writes it (``cache``, ``head``).
+
+    Raises:
+        UserError: unknown keys (with the valid ones and the nearest), missing ones, values out of range.
+    """
+    try:
+        return pydantic.TypeAdapter(cls).validate_python(dict(values))
+    except pydantic.ValidationError as error:
+        lines = [_line(cls, dict(item), where) for item in error.errors()]
+        raise UserError("\n".join(lines)) from None
+
+
+def _line(cls: type[Any], error: dict[str, Any], where: str) -> str:
+    place = ".".join([where, *(str(part) for part in error["loc"])]) if where else ".".join(map(str, error["loc"]))
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        valid = field_names(cls) if len(error["loc"]) == 1 else []
+        nearest = difflib.get_close_matches(str(error["loc"][-1]), valid, n=1)
+        hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
+        listing = f" Valid: {', '.join(valid)}." if valid else ""
+        return f"{place}: unknown key.{hint}{listing}"
+    if error["type"] in ("missing", "missing_keyword_only_argument"):
+        return f"{place}: needs a value, e.g. {place}=…"
+    return f"{place}: {error['msg']} (got {error['input']!r})"
+
+
+def to_plain(value: Any) -> Any:
+    """A config as JSON-like values (paths become strings, tuples lists)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(to_plain(item) for item in value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def meaning(value: Any) -> Any:
+    """Like :func:`to_plain`, without the operational fields: what the digest is taken of."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        left_out: frozenset[str] = getattr(value, "operational", frozenset())
+        fields = [field.name for field in dataclasses.fields(value) if field.name not in left_out]
+        return {name: meaning(getattr(value, name)) for name in fields}
+    if isinstance(value, Mapping):
+        return {str(key): meaning(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [meaning(item) for item in value]
+    return to_plain(value)

@@ -1,0 +1,90 @@
+"""What a dataset is: encoded images with a key and a class name, in a fixed order.
+
+A dataset reads the folder as its authors publish it. It never decodes: the bytes it gives are the file's own, so that
+packing is lossless; where the source has no encoded images (IDX, arrays) it gives PNG.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledImage:
+    """One image as it lies in its source.
+
+    Attributes:
+        key: unique in the dataset, of ``[A-Za-z0-9_/-]`` only, no dot (WebDataset splits names at the first dot).
+        class_name: name of its class; None = unlabelled.
+        data: the encoded file.
+        extension: lower case, without the dot (``png``).
+    """
+
+    key: str
+    class_name: str | None
+    data: bytes
+    extension: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """Where a dataset comes from; printed in reports and model cards."""
+
+    title: str
+    source: str
+    licence: str
+    citation: str = ""
+
+
+class Dataset(ABC):
+    """One file a dataset: ``dataset.kind=<name>`` finds ``pipeline/datasets/<name>.py``.
+
+    A subclass defines a nested ``Config`` (made with :func:`pipeline.config.config`) that has at least
+    ``name: str`` (shown in reports) and ``root: Path``.
+    """
+
+    Config: ClassVar[type[Any]]
+    about: ClassVar[About]
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise :class:`~pipeline.errors.UserError` saying exactly what is missing where, and how to get it."""
+
+    @abstractmethod
+    def class_names(self) -> list[str]:
+        """The classes of this split; the index of a name is its label."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many images :meth:`images` gives, without reading them."""
+
+    @abstractmethod
+    def images(self) -> Iterator[LabelledImage]:
+        """All images of the split, always in the same order, which is mixed (neighbours are of different classes)."""
+
+
+def mixed_order(keys: list[str], seed: int = 0) -> list[int]:
+    """A fixed shuffle of ``keys`` that depends on the keys alone: sorted by a hash of (seed, key)."""
+    marks = [hashlib.blake2b(f"{seed}/{key}".encode(), digest_size=16).digest() for key in keys]
+    return sorted(range(len(keys)), key=marks.__getitem__)
+
+
+def folder_of(root: Path, what: str, remedy: str) -> Path:
+    """``root`` if it is a folder, else a clear error.
+
+    Raises:
+        UserError: ``root`` does not exist or is not a folder.
+    """
+    if not root.is_dir():
+        raise UserError(f"{what}: no folder at {root}. {remedy}")
+    return root

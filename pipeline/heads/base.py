@@ -1,0 +1,140 @@
+"""What a head is: it reads a frozen representation and says an embedding and how unsure it is of it.
+
+Shape suffixes: B rows of a batch, V views of a row, D width of the representation, E width of the embedding,
+C classes, S samples.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+Sampling = Literal["uniform", "class_balanced", "triplets"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a head wants in its batches; the reader serves it."""
+
+    training: bool = True  # False: nothing to train, the head is ready after prepare()
+    labels: bool = False
+    task_loss: bool = False
+    views: int = 1  # views of the same row in one batch; drawn afresh for every row and epoch
+    sampling: Sampling = "uniform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearClassifier:
+    """The frozen classifier over the representation: the backbone's own, or the probe on all rows."""
+
+    weight_CD: Tensor
+    bias_C: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What is known of a store before training starts."""
+
+    width: int  # D
+    rows: int
+    num_classes: int
+    class_names: tuple[str, ...] = ()
+    mean_D: Tensor | None = None
+    scale: float = 1.0  # root mean square of the centred representation
+    classifier: LinearClassifier | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepresentationBatch:
+    """Rows of a store, on the device, in the order the sampler gave.
+
+    Attributes:
+        representation_BVD: float, V = ``needs.views`` views of each row.
+        row_B: int64, place of the row in the store (units in order, rows in order), so that a head may keep state a row.
+        task_loss_BV: float32 in nats, the frozen classifier's cross-entropy at the label; None unless needed.
+        label_B: int64, −1 = unlabelled; None unless needed.
+        negative_BD: hard negatives, for ``sampling="triplets"``.
+    """
+
+    representation_BVD: Tensor
+    row_B: Tensor
+    task_loss_BV: Tensor | None = None
+    label_B: Tensor | None = None
+    negative_BD: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOutput:
+    """The scalar that is minimised, and what one would like to see of it."""
+
+    total: Tensor
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOutput:
+    """An embedding and one or more uncertainties; **higher means less sure**, always.
+
+    Attributes:
+        embedding_BE: the embedding that retrieval uses. StopGrad heads return the representation itself, bit for bit.
+        uncertainty: name → float tensor of shape (B,).
+        primary: the name of the score that stands for the head.
+    """
+
+    embedding_BE: Tensor
+    uncertainty: Mapping[str, Tensor]
+    primary: str
+
+    @property
+    def uncertainty_B(self) -> Tensor:
+        """The primary score, shape (B,)."""
+        return self.uncertainty[self.primary]
+
+
+class Head(nn.Module, ABC):
+    """One method. Its learnable parameters (proxies, temperatures …) are its own and are optimised with it.
+
+    The file's name is the method's name: ``head=<name>`` finds ``pipeline/heads/<name>.py``. A subclass defines a
+    nested ``Config`` (made with :func:`pipeline.config.config`) and takes ``(config, seed)``; everything whose shape
+    depends on the store is made in :meth:`prepare`, which is also called with the stored summary when a checkpoint is loaded.
+    """
+
+    Config: ClassVar[type[Any]]
+
+    def __init__(self, config: Any, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.seed = seed
+
+    @property
+    @abstractmethod
+    def needs(self) -> Needs:
+        """What the batches of this head must hold."""
+
+    @abstractmethod
+    def prepare(self, summary: Summary) -> None:
+        """Make the parameters. Deterministic given ``seed``: draw from a generator of its own, not the global one."""
+
+    def loss(self, batch: RepresentationBatch) -> LossOutput:
+        """The loss of a batch; reduction: mean over rows unless the head's docstring says otherwise."""
+        raise NotImplementedError(f"{type(self).__name__} has nothing to train")
+
+    def finalise(self, batches: Iterable[RepresentationBatch]) -> None:
+        """One exact pass over the store after training, for heads that want it (a precision matrix, a Hessian)."""
+
+    @abstractmethod
+    def forward(self, representation_BD: Tensor) -> HeadOutput:
+        """Embedding and uncertainty of each row. Deterministic given the seed."""
+
+    def sample(self, representation_BD: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
+        """Samples of the embedding's posterior, shape (S, B, E).
+
+        Raises:
+            NotImplementedError: the head has no posterior.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no posterior to sample from")

@@ -1,0 +1,197 @@
+"""What a stage is: it plans the units still missing, runs them one by one, and says where its artefact lies.
+
+Stages never import each other: they meet on disk. A stage finds the artefact before it by asking
+:meth:`Stage.before` for the folder, which is a function of the resolved config alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.config import meaning, to_plain
+from pipeline.digests import difference, digest
+from pipeline.discovery import implementation, names
+from pipeline.errors import UserError
+from pipeline.files import read_json, sweep_partials, write_json
+from pipeline.progress import Progress
+
+RUN_RECORD = "run.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The whole resolved config, as every stage sees it.
+
+    Attributes:
+        name: of the experiment file.
+        data_root: where datasets lie; ``dataset`` roots are below it by default.
+        runs_root: where run folders are made.
+        dataset: ``{kind, …}`` of the upstream dataset, as for :func:`pipeline.datasets.make_dataset`.
+        backbone: ``{…}`` as for :func:`pipeline.backbones.make_backbone`.
+        head: ``{kind, …}`` as for :func:`pipeline.heads.make_head`.
+        downstream: name → ``{kind, …}`` of the datasets that are evaluated.
+        compare: name → ``{kind, …}`` of further heads that the report sets beside ``head``.
+        stages: name → checked config of each stage.
+    """
+
+    name: str
+    data_root: Path
+    runs_root: Path
+    dataset: Mapping[str, Any]
+    backbone: Mapping[str, Any]
+    head: Mapping[str, Any]
+    downstream: Mapping[str, Mapping[str, Any]]
+    compare: Mapping[str, Mapping[str, Any]]
+    stages: Mapping[str, Any]
+
+    def with_head(self, head: Mapping[str, Any]) -> Experiment:
+        """The same experiment with another head."""
+        return replace(self, head=head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What is scheduled, committed, verified and retried: idempotent, and deterministic in its bytes."""
+
+    id: str  # stable and printable: the tar's index, the dataset's name
+    what: str  # for a person: "clip-art/00003.tar"
+    samples: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """How far a stage is, read from commit records."""
+
+    done: int
+    total: int | None  # None: not known before the stage before it is done
+    samples: int = 0
+    quarantined: int = 0
+    failed: Mapping[str, str] = field(default_factory=dict)  # unit id → reason
+
+
+class Stage(ABC):
+    """One stage of one experiment. Construction reads nothing from disk and is cheap.
+
+    A subclass is found by its file name, and defines ``Config`` (made with :func:`pipeline.config.config`, with a field
+    ``output: Path | None = None`` that is operational) and ``groups``: the parts of the experiment its result depends on.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Any]]
+    groups: ClassVar[tuple[str, ...]] = ()  # of: dataset, backbone, head, downstream, compare
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.config = experiment.stages[self.name]
+
+    # -- where it stands in the chain
+
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the stages whose artefact this one reads."""
+
+    def before(self, name: str) -> Stage:
+        """The stage called ``name`` of the same experiment (to ask for its folder)."""
+        return make_stage(name, self.experiment)
+
+    def meaning(self) -> Mapping[str, Any]:
+        """Everything that decides the result, as plain values; its digest names the run folder."""
+        return {
+            "stage": self.name,
+            "config": meaning(self.config),
+            **{group: to_plain(getattr(self.experiment, group)) for group in self.groups},
+            "inputs": {name: self.before(name).digest for name in self.inputs()},
+        }
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of :meth:`meaning`."""
+        return digest(self.meaning())
+
+    @property
+    def folder(self) -> Path:
+        """The run folder: stage name and config digest, unless the config says ``output``."""
+        output: Path | None = self.config.output
+        return output if output is not None else self.experiment.runs_root / f"{self.name}-{self.digest[:12]}"
+
+    # -- the work
+
+    def prepare(self) -> None:
+        """Make the run folder and its record, or refuse a folder that holds another config's work.
+
+        Raises:
+            UserError: the folder's record has another digest; the message is the difference.
+        """
+        refuse_other(self.folder / RUN_RECORD, self.meaning(), self.name)
+
+    @abstractmethod
+    def plan(self) -> list[Unit]:
+        """The units still missing, read from disk now. Empty when the stage is done.
+
+        Raises:
+            UserError: what it needs is not there; says what, where and what to do.
+        """
+
+    @abstractmethod
+    def run(self, unit: Unit, progress: Progress) -> None:
+        """Do one unit and commit it. Killed at any moment, running it again gives the same bytes."""
+
+    def finish(self, progress: Progress) -> None:
+        """What is to do once, when no unit is missing; idempotent."""
+
+    # -- what people ask
+
+    @abstractmethod
+    def status(self) -> Status:
+        """How far it is; cheap, and true while others work."""
+
+    def verify(self, progress: Progress) -> list[str]:
+        """What is wrong with the finished work, a line each naming the unit; empty when all is well."""
+        return []
+
+    def summary(self) -> list[str]:
+        """Lines that are shown when the stage is done: what came out, and where it lies."""
+        return [f"{self.name}: {self.folder}"]
+
+
+def stage_names() -> list[str]:
+    """The stages there are, in alphabetical order."""
+    return names("stages")
+
+
+def stage_class(name: str) -> type[Stage]:
+    """The stage defined in ``stages/<name>.py``.
+
+    Raises:
+        UserError: there is no such stage; lists the valid names.
+    """
+    return implementation("stages", name, "stage", Stage)
+
+
+def make_stage(name: str, experiment: Experiment) -> Stage:
+    """The stage called ``name`` of ``experiment``."""
+    return stage_class(name)(experiment)
+
+
+def refuse_other(record: Path, meaning: Mapping[str, Any], what: str) -> None:
+    """Write the run record if there is none; if there is one of another config, refuse with the difference.
+
+    Raises:
+        UserError: another config's work lies there.
+    """
+    sweep_partials(record.parent)
+    if not record.exists():
+        write_json(record, {"digest": digest(meaning), "meaning": meaning})
+        return
+    stored = read_json(record)
+    if stored["digest"] != digest(meaning):
+        lines = "\n  ".join(difference(stored["meaning"], meaning))
+        raise UserError(
+            f"{what}: {record.parent} holds the work of another config:\n  {lines}\n"
+            "Take another output folder, or the old values."
+        )

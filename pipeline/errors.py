@@ -1,4 +1,4 @@
-"""Errors that a user can mend. Their text says what was wrong, where, and what to do; no traceback is shown for them."""
+"""Errors that a user can mend: the text says what was wrong, where, and what to do."""
 
 
 class UserError(ValueError):

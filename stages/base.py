@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.config import meaning, to_plain
-from pipeline.digests import difference, digest
+from pipeline.digests import digest
 from pipeline.discovery import implementation, names
-from pipeline.errors import UserError
-from pipeline.files import read_json, sweep_partials, write_json
 from pipeline.progress import Progress
-
-RUN_RECORD = "run.json"
+from pipeline.run_record import RUN_RECORD, refuse_other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +74,8 @@ class Status:
 class Stage(ABC):
     """One stage of one experiment. Construction reads nothing from disk and is cheap.
 
-    A subclass is found by its file name, and defines ``Config`` (made with :func:`pipeline.config.config`, with a field
-    ``output: Path | None = None`` that is operational) and ``groups``: the parts of the experiment its result depends on.
+    A subclass is found by its file name, and defines ``Config`` (made with :func:`pipeline.config.config`, with an
+    operational field ``output: Path | None = None``) and ``groups``: the parts of the experiment it depends on.
     """
 
     name: ClassVar[str]
@@ -176,22 +173,3 @@ def stage_class(name: str) -> type[Stage]:
 def make_stage(name: str, experiment: Experiment) -> Stage:
     """The stage called ``name`` of ``experiment``."""
     return stage_class(name)(experiment)
-
-
-def refuse_other(record: Path, meaning: Mapping[str, Any], what: str) -> None:
-    """Write the run record if there is none; if there is one of another config, refuse with the difference.
-
-    Raises:
-        UserError: another config's work lies there.
-    """
-    sweep_partials(record.parent)
-    if not record.exists():
-        write_json(record, {"digest": digest(meaning), "meaning": meaning})
-        return
-    stored = read_json(record)
-    if stored["digest"] != digest(meaning):
-        lines = "\n  ".join(difference(stored["meaning"], meaning))
-        raise UserError(
-            f"{what}: {record.parent} holds the work of another config:\n  {lines}\n"
-            "Take another output folder, or the old values."
-        )

@@ -1,0 +1,107 @@
+"""The shape of a representation store: one Zarr v3 group, first axis of every array is the unit.
+
+Axes: U units (input tars), R rows a unit (a capacity), V views of a row, D width of the representation,
+P parameters of a view. See ``docs/design/02_store.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.config import config
+
+CHUNK_BYTES = 1 << 20  # of one view's rows: large enough to stream, small enough to shuffle
+
+
+@config
+class UnitInfo:
+    """One input tar, as the manifest or the index pass describes it; None = not known before it is read."""
+
+    name: str
+    samples: int | None = None
+    bytes: int | None = None
+    sha256: str | None = None
+
+
+@config
+class StoreLayout:
+    """Everything that fixes the shapes of a store."""
+
+    units: tuple[UnitInfo, ...]
+    rows: Annotated[int, Field(ge=1)]  # R, a multiple of chunk_rows
+    views: Annotated[tuple[str, ...], Field(min_length=1)]
+    width: Annotated[int, Field(ge=1)]  # D
+    view_params: tuple[str, ...]
+    key_bytes: Annotated[int, Field(ge=1)]
+    dtype: Literal["float16", "float32"] = "float16"
+    chunk_rows: Annotated[int, Field(ge=1)]
+
+    def __post_init__(self) -> None:
+        if self.rows % self.chunk_rows:
+            raise ValueError(f"rows ({self.rows}) must be a multiple of chunk_rows ({self.chunk_rows})")
+        if len(set(self.views)) != len(self.views):
+            raise ValueError(f"views must differ: {', '.join(self.views)}")
+
+
+def fit_rows(capacity: int, width: int, dtype: str) -> tuple[int, int]:
+    """Row capacity and rows an inner chunk for units of at most ``capacity`` rows.
+
+    A chunk of one view is a power of two of rows and about :data:`CHUNK_BYTES`; a unit smaller than that is one chunk.
+    """
+    capacity = max(capacity, 1)
+    chunk = 1 << int(math.log2(max(CHUNK_BYTES // (width * np.dtype(dtype).itemsize), 1)))
+    chunk = min(chunk, capacity)
+    return math.ceil(capacity / chunk) * chunk, chunk
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArraySpec:
+    """One array: the axes after the unit axis, and what an absent row reads as."""
+
+    axes: str  # of "R", "V", "D", "P"
+    dtype: str
+    fill: Any
+    split_views: bool = False  # inner chunks of one view each, so that one view can be streamed alone
+
+
+def array_specs(layout: StoreLayout) -> dict[str, ArraySpec]:
+    """The arrays of a store, by name."""
+    nan = float("nan")
+    return {
+        "embedding": ArraySpec(axes="RVD", dtype=layout.dtype, fill=nan, split_views=True),
+        "task_loss": ArraySpec(axes="RV", dtype="float32", fill=nan),
+        "entropy": ArraySpec(axes="RV", dtype="float32", fill=nan),
+        "top1_correct": ArraySpec(axes="RV", dtype="bool", fill=False),
+        "view_params": ArraySpec(axes="RVP", dtype="float32", fill=nan),
+        "label": ArraySpec(axes="R", dtype="int32", fill=-1),
+        "key": ArraySpec(axes="R", dtype=f"S{layout.key_bytes}", fill=b""),
+    }
+
+
+#: What the frozen classifier (or the probe) says of every row and view.
+SCORES = ("task_loss", "entropy", "top1_correct")
+
+
+def sizes(layout: StoreLayout) -> Mapping[str, int]:
+    """Length of each axis."""
+    return {"R": layout.rows, "V": len(layout.views), "D": layout.width, "P": len(layout.view_params)}
+
+
+def shard_shape(layout: StoreLayout, spec: ArraySpec) -> tuple[int, ...]:
+    """One unit's region of an array: exactly one object."""
+    length = sizes(layout)
+    return (1, *(length[axis] for axis in spec.axes))
+
+
+def chunk_shape(layout: StoreLayout, spec: ArraySpec) -> tuple[int, ...]:
+    """What is read and checked at once inside a shard."""
+    length = {**sizes(layout), "R": layout.chunk_rows}
+    if spec.split_views:
+        length["V"] = 1
+    return (1, *(length[axis] for axis in spec.axes))

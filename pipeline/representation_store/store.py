@@ -1,0 +1,302 @@
+"""One representation store on disk: created once, written unit by unit, read by anyone with zarr.
+
+Every unit's region of every array is exactly one shard object, written whole; the unit's commit record is written
+last. So a process killed at any moment leaves a unit either committed or to be done again, with the same bytes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import Crc32cCodec
+
+from pipeline.config import parse, to_plain
+from pipeline.errors import UserError
+from pipeline.files import read_json, sha256_file, sweep_partials, sync_file
+from pipeline.representation_store.layout import (
+    SCORES,
+    StoreLayout,
+    array_specs,
+    chunk_shape,
+    shard_shape,
+)
+from pipeline.representation_store.records import (
+    Commit,
+    Quarantined,
+    committed_units,
+    read_commit,
+    record_path,
+    write_commit,
+)
+from pipeline.run_record import RUN_RECORD, refuse_other
+
+Array = NDArray[Any]
+FLOAT16_MAX = float(np.finfo(np.float16).max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitRows:
+    """The rows of one unit, in tar order.
+
+    Attributes:
+        embedding_RVD: float32, finite and in the range of the store's dtype.
+        view_params_RVP: float32, NaN = does not apply.
+        label_R: int32, −1 = unlabelled.
+        keys: the sample keys.
+        scores: ``task_loss`` (R, V) float32 in nats, ``entropy`` (R, V) float32 in nats, ``top1_correct`` (R, V) bool;
+            empty when the backbone has no classifier for these labels.
+    """
+
+    embedding_RVD: Array
+    view_params_RVP: Array
+    label_R: Array
+    keys: Sequence[str]
+    scores: Mapping[str, Array]
+
+
+class RepresentationStore:
+    """A store that exists. Make one with :meth:`create`, or open one with :meth:`open`."""
+
+    def __init__(self, path: Path, layout: StoreLayout, run: Mapping[str, Any]) -> None:
+        self.path = path
+        self.layout = layout
+        self.run = run
+        self.specs = array_specs(layout)
+
+    @classmethod
+    def create(cls, path: Path, layout: StoreLayout, run: Mapping[str, Any]) -> RepresentationStore:
+        """Make the store, or go on with the one that lies there if it is of the same run.
+
+        Args:
+            path: the folder of the Zarr group.
+            layout: its shapes.
+            run: plain values that decide the content: ``backbone``, ``views``, ``seed``, ``class_names`` …
+
+        Raises:
+            UserError: a store of another run lies there; the message is the difference.
+        """
+        meaning = {**run, "layout": to_plain(layout)}
+        refuse_other(path / RUN_RECORD, meaning, "representation store")
+        store = cls(path, layout, meaning)
+        store._create_arrays()
+        return store
+
+    @classmethod
+    def open(cls, path: Path) -> RepresentationStore:
+        """Open a store for reading or for writing further units.
+
+        Raises:
+            UserError: there is no store at ``path``.
+        """
+        record = path / RUN_RECORD
+        if not record.is_file():
+            raise UserError(
+                f"no representation store at {path} (no {RUN_RECORD} there). Make it with `submit stage=cache`."
+            )
+        meaning = read_json(record)["meaning"]
+        return cls(path, parse(StoreLayout, meaning["layout"], f"{record}: layout"), meaning)
+
+    def _create_arrays(self) -> None:
+        group = zarr.open_group(self.path, mode="a", zarr_format=3)
+        for name, spec in self.specs.items():
+            if (self.path / name / "zarr.json").exists():
+                continue
+            with _quiet_about_bytes():
+                group.create_array(
+                    name,
+                    shape=(len(self.layout.units), *shard_shape(self.layout, spec)[1:]),
+                    shards=shard_shape(self.layout, spec),
+                    chunks=chunk_shape(self.layout, spec),
+                    dtype=spec.dtype,
+                    fill_value=spec.fill,
+                    compressors=[Crc32cCodec()],
+                    dimension_names=("unit", *(_AXIS_NAMES[axis] for axis in spec.axes)),
+                )
+
+    # -- what it holds
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes that labels index."""
+        return tuple(self.run["class_names"])
+
+    @property
+    def commits(self) -> Path:
+        """Folder of the commit records."""
+        return self.path / "commits"
+
+    def committed(self) -> list[int]:
+        """Units that are done, ascending."""
+        return committed_units(self.commits)
+
+    def commit(self, unit: int) -> Commit:
+        """The commit record of a unit."""
+        return read_commit(record_path(self.commits, unit))
+
+    @cached_property
+    def _commits(self) -> dict[int, Commit]:
+        return {unit: self.commit(unit) for unit in self.committed()}
+
+    def counts(self) -> dict[int, int]:
+        """True row count of every committed unit; the records are read once for the life of this object."""
+        return {unit: commit.rows for unit, commit in self._commits.items()}
+
+    def _promised(self, unit: int) -> set[str]:
+        return {array for array, checksum in self._commits[unit].checksums.items() if checksum is not None}
+
+    @cached_property
+    def arrays(self) -> dict[str, zarr.Array[Any]]:
+        """The zarr arrays, opened."""
+        with _quiet_about_bytes():
+            group = zarr.open_group(self.path, mode="r+", zarr_format=3)
+            return {name: group[name] for name in self.specs}  # type: ignore[misc]
+
+    def read(self, array: str, unit: int, *, view: int | None = None, start: int = 0, stop: int | None = None) -> Array:
+        """Rows ``start:stop`` of one committed unit, without the fill.
+
+        Args:
+            array: name of an array of the layout.
+            unit: index of the unit.
+            view: one view alone (drops the V axis); None = all.
+            start: first row.
+            stop: row after the last; None or beyond the end = the unit's true row count.
+
+        Returns:
+            (n, …) in the array's dtype.
+
+        Raises:
+            UserError: a chunk's checksum does not match; names the unit and how to repair it.
+        """
+        stop = min(self._commits[unit].rows, self.layout.rows if stop is None else stop)
+        index: tuple[Any, ...] = (unit, slice(start, stop))
+        if view is not None and "V" in self.specs[array].axes:
+            index = (*index, view)
+        if array in self._promised(unit) and not self.shard_path(array, unit).exists():  # zarr would read fill
+            raise self._broken(unit, array, "its object is missing")
+        try:
+            return np.asarray(self.arrays[array][index])
+        except ValueError as error:
+            raise self._broken(unit, array, str(error)) from error
+
+    def _broken(self, unit: int, array: str, what: str) -> UserError:
+        return UserError(
+            f"{self.path}: unit {unit} ({self.layout.units[unit].name}), array '{array}': {what}. "
+            "`submit verify stage=cache` names all such units, and the same `submit stage=cache` rewrites them."
+        )
+
+    def load(self, array: str, *, view: int | None = None) -> Array:
+        """All committed units' rows, in order, concatenated."""
+        parts = [self.read(array, unit, view=view) for unit in self.counts()]
+        if parts:
+            return np.concatenate(parts)
+        axes = self.specs[array].axes.replace("V", "") if view is not None else self.specs[array].axes
+        empty = {"R": 0, "V": len(self.layout.views), "D": self.layout.width, "P": len(self.layout.view_params)}
+        return np.empty([empty[axis] for axis in axes], dtype=self.specs[array].dtype)
+
+    def keys(self) -> list[str]:
+        """Keys of all committed rows, in order."""
+        return [key.decode() for key in self.load("key")]
+
+    # -- writing
+
+    def write_unit(self, unit: int, rows: UnitRows, quarantined: Sequence[Quarantined] = ()) -> Commit:
+        """Store a unit's rows, then its commit record. Doing it again writes the same bytes.
+
+        Raises:
+            ValueError: shapes do not fit the layout, a key is too long, a value is not finite or out of range.
+        """
+        self._check(rows)
+        keys = np.array([key.encode() for key in rows.keys], dtype=self.specs["key"].dtype)
+        values = {
+            "embedding": rows.embedding_RVD,
+            "view_params": rows.view_params_RVP,
+            "label": rows.label_R,
+            "key": keys,
+            **rows.scores,
+        }
+        checksums = {name: self._write_shard(name, unit, value) for name, value in values.items()}
+        sweep_partials(self.commits)
+        commit = Commit(
+            unit=unit,
+            name=self.layout.units[unit].name,
+            rows=len(rows.keys),
+            quarantined=tuple(quarantined),
+            checksums=checksums,
+        )
+        write_commit(self.commits, commit)
+        self.__dict__.pop("_commits", None)
+        return commit
+
+    def write_scores(self, unit: int, scores: Mapping[str, Array]) -> dict[str, str | None]:
+        """Store what a probe says of a committed unit's rows; the probe keeps the record of it.
+
+        Returns:
+            The checksum of each shard object.
+        """
+        if set(scores) != set(SCORES):
+            raise ValueError(f"scores must be {', '.join(SCORES)}; got {', '.join(scores)}")
+        expected = (self.counts()[unit], len(self.layout.views))
+        for name, value in scores.items():
+            if value.shape != expected:
+                raise ValueError(f"{name}: shape {value.shape}, expected {expected}")
+        return {name: self._write_shard(name, unit, value) for name, value in scores.items()}
+
+    def withdraw(self, unit: int) -> None:
+        """Take a unit's commit back, so that it is done again."""
+        record_path(self.commits, unit).unlink(missing_ok=True)
+        self.__dict__.pop("_commits", None)
+
+    def shard_path(self, array: str, unit: int) -> Path:
+        """The one object that holds a unit's region of an array."""
+        return self.path / array / "c" / "/".join([str(unit), *("0" for _ in self.specs[array].axes)])
+
+    def _check(self, rows: UnitRows) -> None:
+        count, layout = len(rows.keys), self.layout
+        if count > layout.rows:
+            raise ValueError(f"{count} rows, but the store has room for {layout.rows} a unit")
+        shapes = {
+            "embedding": (rows.embedding_RVD.shape, (count, len(layout.views), layout.width)),
+            "view_params": (rows.view_params_RVP.shape, (count, len(layout.views), len(layout.view_params))),
+            "label": (rows.label_R.shape, (count,)),
+            **{name: (value.shape, (count, len(layout.views))) for name, value in rows.scores.items()},
+        }
+        for name, (got, expected) in shapes.items():
+            if got != expected:
+                raise ValueError(f"{name}: shape {got}, expected {expected}")
+        limit = FLOAT16_MAX if layout.dtype == "float16" else float(np.finfo(np.float32).max)
+        if not (np.abs(rows.embedding_RVD) <= limit).all():
+            raise ValueError(f"an embedding is not finite or beyond the range of {layout.dtype} (±{limit:g})")
+        for key in rows.keys:
+            if len(key.encode()) > layout.key_bytes:
+                raise ValueError(f"key '{key}' is longer than {layout.key_bytes} bytes")
+
+    def _write_shard(self, name: str, unit: int, value: Array) -> str | None:
+        spec, path = self.specs[name], self.shard_path(name, unit)
+        region = np.full(shard_shape(self.layout, spec)[1:], spec.fill, dtype=spec.dtype)
+        region[: len(value)] = value
+        sweep_partials(path.parent)
+        self.arrays[name][unit] = region
+        if not path.exists():  # nothing but fill: zarr stores no object
+            return None
+        sync_file(path)
+        return sha256_file(path)
+
+
+_AXIS_NAMES = {"R": "row", "V": "view", "D": "width", "P": "parameter"}
+
+
+@contextmanager
+def _quiet_about_bytes() -> Iterator[None]:
+    """Zarr warns that fixed-width bytes have no v3 specification yet; docs/design/02_store.md pins their form."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*NullTerminatedBytes.*")
+        yield

@@ -1,0 +1,1 @@
+"""A released model: a folder that a stranger loads in two lines."""

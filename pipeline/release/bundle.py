@@ -1,0 +1,170 @@
+"""The bundle's files: written whole, read with every hash checked.
+
+::
+
+    <bundle>/
+        model.safetensors   head.*, summary.* and, where it is carried, backbone.*
+        config.json         what the tensors are, how the backbone is obtained, scores, hashes
+        README.md           the model card
+
+No pickle is written or read. The same model gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from pipeline.digests import digest
+from pipeline.errors import UserError
+from pipeline.files import read_json, sha256_file, sync_folder, write_bytes, write_json
+
+FORMAT = "hedgerow-model"
+VERSION = 1  # raised when an older reader could not read the bundle rightly
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+CARD = "README.md"
+
+HEAD = "head."
+SUMMARY = "summary."
+BACKBONE = "backbone."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """A bundle as it lies on disk.
+
+    Attributes:
+        config: plain values; the writer adds format, version, hashes and the checksum of itself.
+        head: the head's state dict.
+        summary: tensors that the head's ``prepare`` needs (mean, classifier).
+        backbone: the backbone's state dict; empty when the bundle does not carry it.
+    """
+
+    config: Mapping[str, Any]
+    head: Mapping[str, Tensor]
+    summary: Mapping[str, Tensor]
+    backbone: Mapping[str, Tensor]
+
+
+def write_bundle(folder: Path, bundle: Bundle, card: str) -> None:
+    """Write a bundle into a temporary folder beside ``folder``, then rename it; an older bundle there is replaced."""
+    temporary = folder.with_name(f".{folder.name}.writing")
+    _remove(temporary)  # of a writer that was killed
+    temporary.mkdir(parents=True)
+    write_bytes(temporary / WEIGHTS, safetensors.torch.save(_flat(bundle)))
+    write_bytes(temporary / CARD, card.encode())
+    config = {
+        **bundle.config,
+        "format": FORMAT,
+        "version": VERSION,
+        "files": {name: _fingerprint(temporary / name) for name in (WEIGHTS, CARD)},
+    }
+    write_json(temporary / CONFIG, {**config, "checksum": digest(config)})
+    if folder.exists():
+        replaced = folder.with_name(f".{folder.name}.replaced")
+        _remove(replaced)
+        folder.rename(replaced)
+        temporary.rename(folder)
+        _remove(replaced)
+    else:
+        temporary.rename(folder)
+    sync_folder(folder.parent)
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Read a bundle; the config's checksum and the SHA-256 of the weights must be right. The card is not looked at.
+
+    Raises:
+        UserError: no bundle there, another format or a newer version, a damaged or missing file (named).
+    """
+    config = _read_config(folder)
+    _require_intact(folder, WEIGHTS, config)
+    with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    return Bundle(
+        config=config,
+        head=_part(tensors, HEAD),
+        summary=_part(tensors, SUMMARY),
+        backbone=_part(tensors, BACKBONE),
+    )
+
+
+def verify_bundle(folder: Path) -> list[str]:
+    """What is wrong with the files of a bundle, the card included; empty when every hash is right."""
+    try:
+        config = _read_config(folder)
+    except UserError as error:
+        return [str(error)]
+    wrong = []
+    for name in config["files"]:
+        try:
+            _require_intact(folder, name, config)
+        except UserError as error:
+            wrong.append(str(error))
+    return wrong
+
+
+def _flat(bundle: Bundle) -> dict[str, Tensor]:
+    parts = ((HEAD, bundle.head), (SUMMARY, bundle.summary), (BACKBONE, bundle.backbone))
+    # tied weights share memory, which safetensors refuses: each name gets its own copy
+    return {
+        prefix + name: tensor.detach().cpu().contiguous().clone()
+        for prefix, tensors in parts
+        for name, tensor in tensors.items()
+    }
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    return {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UserError(f"{folder} is no released model: it has no {CONFIG}. Give the folder that stage=release wrote.")
+    try:
+        config = read_json(path)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged: {error}. Copy or release the model again.") from None
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise UserError(f"{path} does not describe a released model (its format is not '{FORMAT}').")
+    if config.get("version") != VERSION:
+        raise UserError(
+            f"{path} has format version {config.get('version')}, this Hedgerow reads version {VERSION}. "
+            "Load it with the Hedgerow that wrote it, or upgrade this one."
+        )
+    rest = {key: value for key, value in config.items() if key != "checksum"}
+    if config.get("checksum") != digest(rest):
+        raise UserError(f"{path} is damaged or was edited: its checksum is wrong. Copy or release the model again.")
+    return config
+
+
+def _require_intact(folder: Path, name: str, config: Mapping[str, Any]) -> None:
+    path, wanted = folder / name, config["files"][name]
+    if not path.is_file():
+        raise UserError(f"{path} is missing. Copy or release the model again.")
+    found = _fingerprint(path)
+    if found != wanted:
+        raise UserError(
+            f"{path} is damaged: {found['bytes']} bytes with SHA-256 {found['sha256'][:12]}…, "
+            f"the config says {wanted['bytes']} bytes with {wanted['sha256'][:12]}…. Copy or release the model again."
+        )
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)

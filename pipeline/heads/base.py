@@ -24,6 +24,7 @@ class Needs:
     training: bool = True  # False: nothing to train, the head is ready after prepare()
     labels: bool = False
     task_loss: bool = False
+    classifier: bool = False  # prepare() reads the summary's frozen classifier, so it is saved with the head
     views: int = 1  # views of the same row in one batch; drawn afresh for every row and epoch
     sampling: Sampling = "uniform"
 
@@ -55,7 +56,7 @@ class RepresentationBatch:
 
     Attributes:
         representation_BVD: float, V = ``needs.views`` views of each row.
-        row_B: int64, place of the row in the store (units in order, rows in order), so that a head may keep state a row.
+        row_B: int64, place of the row in the store (units in order, rows in order): a head may keep state a row.
         task_loss_BV: float32 in nats, the frozen classifier's cross-entropy at the label; None unless needed.
         label_B: int64, −1 = unlabelled; None unless needed.
         negative_BD: hard negatives, for ``sampling="triplets"``.
@@ -101,7 +102,8 @@ class Head(nn.Module, ABC):
 
     The file's name is the method's name: ``head=<name>`` finds ``pipeline/heads/<name>.py``. A subclass defines a
     nested ``Config`` (made with :func:`pipeline.config.config`) and takes ``(config, seed)``; everything whose shape
-    depends on the store is made in :meth:`prepare`, which is also called with the stored summary when a checkpoint is loaded.
+    depends on the store is made in :meth:`prepare`, which is also called with the stored summary when a checkpoint is
+    loaded.
     """
 
     Config: ClassVar[type[Any]]

@@ -1,0 +1,9 @@
+"""Images → representations: read a tar, decode each image once, make all its views, run the frozen backbone, commit.
+
+Upstream and downstream collections go through this very code, so their representations are comparable.
+"""
+
+from pipeline.caching.job import CacheJob
+from pipeline.caching.settings import CacheSettings
+
+__all__ = ["CacheJob", "CacheSettings"]

@@ -1,0 +1,32 @@
+"""How representations are made from images."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from pipeline.config import config
+from pipeline.images.views import AugmentationConfig
+
+
+@config
+class CacheSettings:
+    """How representations are made from images."""
+
+    operational: ClassVar[frozenset[str]] = frozenset({"workers", "max_quarantined"})
+
+    views: tuple[str, ...] = ("center",)  # named views, one representation of each image per view
+    random_views: Annotated[int, Field(ge=0, le=1000)] = 0  # random augmentations beside them (7 in the paper)
+    seed: int = 0  # of the random views
+    augmentation: AugmentationConfig = AugmentationConfig()
+    classifier: Literal["auto", "required", "off"] = "auto"  # scores of the backbone's own class head
+    batch_size: Annotated[int, Field(ge=1)] = 32  # views a batch; decides low bits, so it stands in the run record
+    dtype: Literal["float16", "float32"] = "float16"  # of the stored embedding
+    max_quarantined: Annotated[float, Field(ge=0, le=1)] = 0.01  # share of a unit's samples; more fails the unit
+    workers: Annotated[int, Field(ge=0)] = 0  # decoding threads; 0 = one a core
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        """All views, in the order of the store's V axis."""
+        return (*self.views, *(f"random{i}" for i in range(self.random_views)))

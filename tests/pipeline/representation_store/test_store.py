@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
 from pipeline.representation_store import RepresentationStore, fit_rows
-
 from tests.pipeline.representation_store.conftest import make_layout, make_rows
 
 
@@ -177,8 +176,17 @@ def test_files_are_durable_before_the_commit(layout, store_of, monkeypatch):
     store, _ = store_of(layout, [1])
     events: list[str] = []
     real_fsync, real_replace = os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), real_fsync(fd))[1])
-    monkeypatch.setattr(Path, "replace", lambda a, b: (events.append(f"rename {Path(b).name}"), real_replace(a, b))[1])
+
+    def fsync(descriptor: int) -> None:
+        events.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real_fsync(descriptor)
+
+    def replace(source: Path, target: Path) -> Path:
+        events.append(f"rename {Path(target).name}")
+        return real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
     store.write_unit(1, make_rows(layout, 4, 0))
     commit = events.index("rename 000001.json")
     synced = events[:commit]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,12 +26,14 @@ class LabelledImage:
         class_name: name of its class; None = unlabelled.
         data: the encoded file.
         extension: lower case, without the dot (``png``).
+        source: where it lies below the dataset's root; for people, packed beside the image.
     """
 
     key: str
     class_name: str | None
     data: bytes
     extension: str
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,14 @@ class Dataset(ABC):
     @abstractmethod
     def images(self) -> Iterator[LabelledImage]:
         """All images of the split, always in the same order, which is mixed (neighbours are of different classes)."""
+
+    def part(self, start: int, stop: int) -> Iterator[LabelledImage]:
+        """Images number ``start`` to ``stop`` - 1 of :meth:`images`; a reader that can jump does not read the others."""
+        return islice(self.images(), start, stop)
+
+    def left_out(self) -> Mapping[str, int]:
+        """How many images of the source this split leaves out on purpose, by reason."""
+        return {}
 
 
 def mixed_order(keys: list[str], seed: int = 0) -> list[int]:

@@ -1,0 +1,1 @@
+"""Metrics: pure functions of arrays, one file a theme; what is undefined says why."""

@@ -1,0 +1,98 @@
+"""Selective prediction: reject the least certain rows first, look at the errors among those kept.
+
+- Risk at coverage i/n: share of errors among the i most certain rows.
+- AURC: mean risk over the coverages 1/n … n/n (Geifman et al., *Bias-reduced uncertainty estimation*, ICLR 2019).
+- E-AURC: AURC less that of the best order of the same errors (ibid.; taken exactly, not by their approximation).
+- AUGRC: area under (errors kept)/n against coverage, by trapezoids (Traub et al., *Overcoming common flaws in the
+  evaluation of selective classification systems*, NeurIPS 2024); with error rate e it is
+  (1 − AUROC) · e(1 − e) + e²/2.
+
+Rows of equal uncertainty have no order among themselves, so a group of them counts with its expected errors under a
+random order: every number is the same for any order of the rows.
+
+Shape suffixes: N rows, P points of a curve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.metrics.checks import refuse_nan, same_length
+from pipeline.metrics.undefined import Score, Undefined
+
+NOTHING = Undefined("no row to select from")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionCurve:
+    """Accuracy of the rows kept against the share rejected; ``rejected_P`` ascends from 0, both in [0, 1]."""
+
+    rejected_P: NDArray[np.float64]
+    accuracy_P: NDArray[np.float64]
+
+
+def _errors_kept(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Expected errors among the 1 … N most certain rows."""
+    same_length(uncertainty=uncertainty_N, wrong=wrong_N)
+    refuse_nan(uncertainty_N, "uncertainty")
+    _, group_N, size_G = np.unique(uncertainty_N, return_inverse=True, return_counts=True)
+    errors_G = np.bincount(group_N, weights=wrong_N, minlength=len(size_G))
+    end_G = np.concatenate([[0], np.cumsum(size_G)])
+    kept_N = np.arange(1, len(wrong_N) + 1)
+    return np.interp(kept_N, end_G, np.concatenate([[0.0], np.cumsum(errors_G)]))
+
+
+def aurc(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_]) -> Score:
+    """Area under the risk-coverage curve, in [0, 1], lower is better.
+
+    Args:
+        uncertainty_N: (N,) floats, higher = less sure.
+        wrong_N: (N,) bool.
+
+    Raises:
+        UserError: NaN, or lengths differ.
+    """
+    errors_N = _errors_kept(uncertainty_N, wrong_N)
+    return float(np.mean(errors_N / np.arange(1, len(errors_N) + 1))) if len(errors_N) else NOTHING
+
+
+def e_aurc(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_]) -> Score:
+    """:func:`aurc` less that of an oracle that is unsure of the wrong rows alone; 0 is perfect."""
+    best = aurc(wrong_N.astype(np.float64), wrong_N)
+    found = aurc(uncertainty_N, wrong_N)
+    return found - best if not isinstance(found, Undefined) and not isinstance(best, Undefined) else NOTHING
+
+
+def augrc(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_]) -> Score:
+    """Area under the generalised-risk-coverage curve, in [0, ½], lower is better.
+
+    Raises:
+        UserError: NaN, or lengths differ.
+    """
+    errors_N = _errors_kept(uncertainty_N, wrong_N)
+    rows = len(errors_N)
+    return float((errors_N.sum() - errors_N[-1] / 2) / rows**2) if rows else NOTHING
+
+
+def rejection_curve(
+    uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_], *, points: int = 101
+) -> RejectionCurve:
+    """Accuracy of those kept when the least certain 0 … (points − 1)/points are rejected; at least one row is kept.
+
+    Args:
+        uncertainty_N: (N,) floats, higher = less sure.
+        wrong_N: (N,) bool.
+        points: how many points, if there are as many rows; no point is interpolated.
+
+    Raises:
+        UserError: NaN, or lengths differ.
+    """
+    errors_N = _errors_kept(uncertainty_N, wrong_N)
+    rows = len(errors_N)
+    if rows == 0:
+        return RejectionCurve(rejected_P=np.zeros(0), accuracy_P=np.zeros(0))
+    kept_P = np.unique(rows - rows * np.arange(points) // points)[::-1]
+    return RejectionCurve(rejected_P=1 - kept_P / rows, accuracy_P=1 - errors_N[kept_P - 1] / kept_P)

@@ -1,0 +1,139 @@
+"""Batches of a store in the sampler's order, from memory or streamed: the same batches either way.
+
+A store that fits ``memory`` is loaded once; a larger one is streamed, a window of the sampler's order being used while
+threads read the next one into the other of two buffers. So memory is bounded by ``memory`` or by two windows.
+
+Shape suffixes: B rows of a batch, V views of a row, D width.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline.errors import UserError
+from pipeline.heads.base import Needs, RepresentationBatch
+from pipeline.representation_store.sampler import Sampler, blocks_of
+from pipeline.representation_store.sources import Resident, Source, Streamed
+from pipeline.representation_store.store import RepresentationStore
+
+T = TypeVar("T")
+AHEAD = 2  # batches that are made while one is used
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How rows are ordered, and with what means they are read.
+
+    Attributes:
+        batch_size: rows of a global batch.
+        seed: of the order.
+        window: rows that are mixed with each other; one larger than the store is a full permutation.
+        memory: bytes that rows may take up; a store that fits is loaded once, a larger one is streamed.
+        threads: that read the store.
+        device: where batches are wanted.
+    """
+
+    batch_size: int
+    seed: int = 0
+    window: int = 1 << 17
+    memory: int = 2 << 30
+    threads: int = 2
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+class BatchReader:
+    """Serves what a head needs, in the sampler's order."""
+
+    def __init__(
+        self, store: RepresentationStore, needs: Needs, reading: Reading, *, keep: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Lay the order down; rows are read when batches are asked for.
+
+        Args:
+            store: what is read.
+            needs: of the head.
+            reading: order and means.
+            keep: (rows of the store,) which rows take part; None = all.
+
+        Raises:
+            UserError: no row takes part, the store has too few views, or the sampling is one it cannot serve.
+        """
+        if needs.sampling != "uniform":
+            raise UserError(f"a head wants sampling '{needs.sampling}'; only 'uniform' can be served")
+        self.store, self.reading = store, reading
+        self.sampler = Sampler(
+            blocks_of(store.counts(), store.layout.chunk_rows, keep),
+            cached_views=len(store.layout.views),
+            views=needs.views,
+            batch_size=reading.batch_size,
+            window=reading.window,
+            seed=reading.seed,
+        )
+        self.arrays = ["embedding", *["task_loss"] * needs.task_loss, *["label"] * needs.labels]
+        self._source: Resident | None = None
+
+    @property
+    def resident(self) -> bool:
+        """Whether the store is held in memory rather than streamed."""
+        cells = (self.store.arrays[name] for name in self.arrays)
+        row_bytes = sum(cell.dtype.itemsize * int(np.prod(cell.shape[2:])) for cell in cells)
+        return sum(self.store.counts().values()) * row_bytes <= self.reading.memory
+
+    def batches(self, start: int, stop: int) -> Iterator[RepresentationBatch]:
+        """The global batches of steps ``start:stop``, made ahead by a thread.
+
+        Raises:
+            UserError: a row has no task loss though the head needs it; a chunk is damaged.
+        """
+        size = self.reading.batch_size
+        return self._read((step * size, (step + 1) * size) for step in range(start, stop))
+
+    def once(self, rows: int | None = None) -> Iterator[RepresentationBatch]:
+        """Every row once (or the first ``rows`` of them), in the order of epoch 0; the last batch may be smaller."""
+        total, size = min(self.sampler.rows, rows or self.sampler.rows), self.reading.batch_size
+        return self._read((start, min(start + size, total)) for start in range(0, total, size))
+
+    def _read(self, parts: Iterator[tuple[int, int]]) -> Iterator[RepresentationBatch]:
+        with closing(self._open()) as source:
+            yield from _ahead((self._batch(source, start, stop) for start, stop in parts), AHEAD)
+
+    def _open(self) -> Source:
+        if not self.resident:
+            return Streamed(self.store, self.arrays, self.sampler, self.reading.threads)
+        if self._source is None:
+            reading = self.reading
+            self._source = Resident(self.store, self.arrays, self.sampler, reading.threads, reading.device)
+        return self._source
+
+    def _batch(self, source: Source, start: int, stop: int) -> RepresentationBatch:
+        parts, rows = [], []
+        for span in self.sampler.spans(start, stop):
+            parts.append(source.take(span))
+            rows.append(self.sampler.window(span.window).row_N[span.start : span.stop])
+        found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts]) for n in self.arrays}
+        found = {name: value.to(self.reading.device, non_blocking=True) for name, value in found.items()}
+        return RepresentationBatch(
+            representation_BVD=found["embedding"].float(),
+            row_B=torch.from_numpy(np.concatenate(rows)).to(self.reading.device),
+            task_loss_BV=found.get("task_loss"),
+            label_B=found["label"].long() if "label" in found else None,
+        )
+
+
+def _ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+    """The same items, ``depth`` of them made in another thread while one is used."""
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        made = deque(pool.submit(next, items, end) for _ in range(depth))
+        while (item := made.popleft().result()) is not end:
+            made.append(pool.submit(next, items, end))
+            yield item  # type: ignore[misc]

@@ -1,0 +1,240 @@
+"""The order in which rows are seen: index arithmetic alone, a pure function of (seed, epoch, step).
+
+A store is read in **blocks**, the rows of one inner chunk, of which one view can be read without the others. An epoch
+is every row once. Its blocks are permuted, cut into **windows** of about ``window`` rows, and the rows inside a window
+are permuted; batches are cut from the stream this gives, on and on over the epochs. So a batch mixes as many units as a
+window has blocks, no more than a window need be in memory, and a window larger than the store is a full permutation.
+
+Every block goes through its V cached views in an order of its own, one after the other: over V epochs each (row, view)
+is seen once. The view is drawn for a block and not for a row, so that only bytes that are used are read.
+
+Nothing depends on how many processes read, where rows lie in memory, or where a run was interrupted. All randomness is
+raw Philox output, whose stream numpy promises never to change, counted by (epoch, window).
+
+Shape suffixes: K blocks, N rows of a window in the order seen, B rows of a batch, V views drawn for a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import UserError
+
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+_BLOCKS, _ROWS, _VIEWS = range(3)  # what a random stream is for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """The blocks of a store, in its order; each holds at least one kept row.
+
+    Attributes:
+        unit_K: unit of each block.
+        start_K, stop_K: its rows within the unit.
+        first_K: place of its first row in the whole store.
+        rows: places in the whole store of the rows that are kept, ascending.
+        low_K, high_K: its part of ``rows``.
+    """
+
+    unit_K: Ints
+    start_K: Ints
+    stop_K: Ints
+    first_K: Ints
+    rows: Ints
+    low_K: Ints
+    high_K: Ints
+
+
+def blocks_of(counts: Mapping[int, int], chunk_rows: int, keep: NDArray[np.bool_] | None = None) -> Blocks:
+    """Cut a store into blocks.
+
+    Args:
+        counts: committed unit → rows, in the store's order.
+        chunk_rows: rows of an inner chunk.
+        keep: (rows of the store,) which rows take part; None = all.
+    """
+    unit = np.fromiter(counts, dtype=np.int64, count=len(counts))
+    size = np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
+    chunks = -(-size // chunk_rows)
+    unit_K = np.repeat(unit, chunks)
+    start_K = (np.arange(chunks.sum()) - np.repeat(np.cumsum(chunks) - chunks, chunks)) * chunk_rows
+    stop_K = np.minimum(start_K + chunk_rows, np.repeat(size, chunks))
+    first_K = np.repeat(np.cumsum(size) - size, chunks) + start_K
+    rows = np.arange(size.sum()) if keep is None else np.flatnonzero(keep)
+    low_K = np.searchsorted(rows, first_K)
+    high_K = np.searchsorted(rows, first_K + stop_K - start_K)
+    some = high_K > low_K
+    return Blocks(
+        unit_K=unit_K[some],
+        start_K=start_K[some],
+        stop_K=stop_K[some],
+        first_K=first_K[some],
+        rows=rows,
+        low_K=low_K[some],
+        high_K=high_K[some],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Places ``start:stop`` of one window; ``window`` counts on over the epochs."""
+
+    window: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What is in memory at once, and the order in which it is seen.
+
+    Attributes:
+        block_K: its blocks, in the order in which they are laid down one after the other.
+        view_KV: the views drawn for each block.
+        offset_K: place at which each block is laid down.
+        order_N: the place that is seen as the first, the second, … row of the window.
+        row_N, view_NV: row in the store, and views, in the order seen.
+    """
+
+    block_K: Ints
+    view_KV: Ints
+    offset_K: Ints
+    order_N: Ints
+    row_N: Ints
+    view_NV: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Epoch:
+    order_K: Ints  # blocks in the order read
+    view_KV: Ints  # views of each block, in the order read
+    start: Ints  # (windows + 1,) first place of each window in the epoch
+
+
+class Sampler:
+    """The endless stream of rows of a store, cut into windows and batches."""
+
+    def __init__(
+        self, blocks: Blocks, *, cached_views: int, views: int, batch_size: int, window: int, seed: int
+    ) -> None:
+        """Make the order.
+
+        Args:
+            blocks: of the store.
+            cached_views: how many views of a row the store holds.
+            views: how many of them a batch holds for each row.
+            batch_size: rows of a global batch.
+            window: rows that are mixed with each other; at least one block is.
+            seed: of the order.
+
+        Raises:
+            UserError: no rows, or fewer cached views than are wanted.
+        """
+        if not len(blocks.rows):
+            raise UserError("the representation store has no rows to train on. Run `submit stage=cache` first.")
+        if views > cached_views:
+            raise UserError(f"the head wants {views} views of each row, but the store holds {cached_views}")
+        self.blocks = blocks
+        self.cached_views, self.views = cached_views, views
+        self.batch_size, self.seed = batch_size, seed
+        self.rows = len(blocks.rows)
+        self.blocks_per_window = max(1, window // int((blocks.high_K - blocks.low_K).max()))
+        self.windows_per_epoch = -(-len(blocks.unit_K) // self.blocks_per_window)
+        self._epochs: dict[int, _Epoch] = {}
+        self._windows: dict[int, Window] = {}
+
+    def spans(self, start: int, stop: int) -> Iterator[Span]:
+        """The parts of windows that are places ``start:stop`` of the stream."""
+        while start < stop:
+            number, place = divmod(start, self.rows)
+            bounds = self._epoch(number).start
+            window = int(np.searchsorted(bounds, place, side="right")) - 1
+            count = min(stop - start, int(bounds[window + 1]) - place)
+            low = place - int(bounds[window])
+            yield Span(window=number * self.windows_per_epoch + window, start=low, stop=low + count)
+            start += count
+
+    def window(self, index: int) -> Window:
+        """Window ``index`` of the stream."""
+        return _recent(self._windows, index, self._make_window)
+
+    def batch(self, step: int) -> tuple[Ints, Ints]:
+        """Rows (B,) and views (B, V) of the global batch of a step."""
+        spans = list(self.spans(step * self.batch_size, (step + 1) * self.batch_size))
+        windows = [self.window(span.window) for span in spans]
+        row_B = np.concatenate([w.row_N[s.start : s.stop] for w, s in zip(windows, spans, strict=True)])
+        view_BV = np.concatenate([w.view_NV[s.start : s.stop] for w, s in zip(windows, spans, strict=True)])
+        return row_B, view_BV
+
+    def _epoch(self, number: int) -> _Epoch:
+        return _recent(self._epochs, number, self._make_epoch)
+
+    def _make_epoch(self, number: int) -> _Epoch:
+        count = len(self.blocks.unit_K)
+        order_K = permutations(1, count, seed=self.seed, purpose=_BLOCKS, at=(number, 0))[0]
+        cycle, turn = divmod(number, self.cached_views)
+        turns = (turn * self.views + np.arange(self.views)) % self.cached_views
+        view_KV = permutations(count, self.cached_views, seed=self.seed, purpose=_VIEWS, at=(cycle, 0))[:, turns]
+        size_K = (self.blocks.high_K - self.blocks.low_K)[order_K]
+        end_K = np.concatenate([[0], np.cumsum(size_K)])
+        cuts = np.append(np.arange(0, count, self.blocks_per_window), count)
+        return _Epoch(order_K=order_K, view_KV=view_KV[order_K], start=end_K[cuts])
+
+    def _make_window(self, index: int) -> Window:
+        number, window = divmod(index, self.windows_per_epoch)
+        epoch, blocks = self._epoch(number), self.blocks
+        part = slice(window * self.blocks_per_window, (window + 1) * self.blocks_per_window)
+        block_K, view_KV = epoch.order_K[part], epoch.view_KV[part]
+        size_K = blocks.high_K[block_K] - blocks.low_K[block_K]
+        offset_K = np.cumsum(size_K) - size_K
+        total = int(size_K.sum())
+        order_N = permutations(1, total, seed=self.seed, purpose=_ROWS, at=(number, window))[0]
+        laid_N = np.arange(total) + np.repeat(blocks.low_K[block_K] - offset_K, size_K)
+        return Window(
+            block_K=block_K,
+            view_KV=view_KV,
+            offset_K=offset_K,
+            order_N=order_N,
+            row_N=blocks.rows[laid_N][order_N],
+            view_NV=np.repeat(view_KV, size_K, axis=0)[order_N],
+        )
+
+
+def rank_slice(batch_size: int, rank: int, world_size: int) -> slice:
+    """The part of a global batch that a rank works on; cut between pairs of neighbours, none is lost.
+
+    The parts differ by at most one pair (and the last one has an odd batch's odd row).
+    """
+    pairs = batch_size // 2
+    start, stop = (2 * (pairs * r // world_size) for r in (rank, rank + 1))
+    return slice(start, batch_size if rank == world_size - 1 else stop)
+
+
+def permutations(count: int, length: int, *, seed: int, purpose: int, at: tuple[int, int]) -> Ints:
+    """``count`` random permutations of ``range(length)``, (count, length), a pure function of the arguments.
+
+    The low bits of random 64-bit words are replaced by the index, and the words sorted: no ties, so nothing is left
+    to the sorting algorithm.
+    """
+    generator = np.random.Philox(key=np.array([seed, purpose], dtype=np.uint64), counter=[0, 0, *at])
+    bits = np.uint64(length.bit_length())
+    words: NDArray[Any] = generator.random_raw(count * length).reshape(count, length)
+    words = (words >> bits << bits) | np.arange(length, dtype=np.uint64)
+    words.sort(axis=1)
+    return (words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+
+
+def _recent(kept: dict[int, T], index: int, make: Callable[[int], T]) -> T:
+    """``make(index)``, remembered for the last few: a batch lies in one window or two."""
+    if index not in kept:
+        if len(kept) == 3:
+            del kept[next(iter(kept))]
+        kept[index] = make(index)
+    return kept[index]

@@ -1,0 +1,1 @@
+"""Images: packing, strict tar reading, decoding, and the views that are made of one decode."""

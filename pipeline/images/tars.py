@@ -1,0 +1,237 @@
+"""Strict reading of one WebDataset tar: every member is a part of a sample or a stated fault, or the tar is broken.
+
+A WebDataset sample is a run of members whose names agree up to the first dot of the base name: ``animals/cat_01.png``,
+``animals/cat_01.cls``. Readers made for streaming end quietly at the first byte they do not understand; a tar cut by a
+full disk or a lost connection then looks like a shorter one. Here the headers are walked first, to the end-of-archive
+blocks (``archive.py``), and only a whole tar gives samples. ``docs/inputs.md`` lists what happens to each fault.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline.images.archive import BrokenTar, Member, members, printable, read_member
+from pipeline.images.faults import BadLabel
+
+__all__ = [
+    "IMAGE_EXTENSIONS",
+    "BrokenTar",
+    "Quarantined",
+    "TarIndex",
+    "TarSample",
+    "grouped",
+    "index_tar",
+    "label_of",
+    "read_tar",
+]
+
+#: Extensions of members and files that are images, in lower case; what they hold is decided by their content.
+IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
+LABEL_EXTENSIONS = ("cls", "json", "txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TarSample:
+    """One image with its label fields as they lie in the tar.
+
+    Attributes:
+        key: name up to the first dot of the base name, folders included.
+        data: the encoded image.
+        extension: of the image member, in lower case.
+        fields: ``cls``, ``json`` and ``txt`` members by extension; other members are not read.
+    """
+
+    key: str
+    data: bytes
+    extension: str
+    fields: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quarantined:
+    """A sample that cannot be used, and why."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TarIndex:
+    """What the headers alone say: number of samples, bytes of the longest key (UTF-8), bytes of the file."""
+
+    samples: int
+    longest_key: int
+    bytes: int
+
+
+# -- samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    key: str
+    parts: dict[str, Member]  # by extension
+
+    @property
+    def images(self) -> list[str]:
+        return [extension for extension in self.parts if extension in IMAGE_EXTENSIONS]
+
+
+def _key_of(name: str) -> tuple[str, str]:
+    """Key and lower-case extension of a member's name; no extension gives ""."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, extension = base.partition(".")
+    return f"{folder}{slash}{stem}", extension.lower()
+
+
+def _name_fault(name: str) -> str:
+    if printable(name) != name:
+        return "its name is not UTF-8"
+    if not name.isprintable():
+        return "its name has control characters"
+    if name.startswith("/"):
+        return "its name is an absolute path"
+    if ".." in name.split("/"):
+        return "its name leads out of the tar (..)"
+    return ""
+
+
+def grouped(found: Sequence[Member]) -> list[_Group | Quarantined]:
+    """Members → samples, in the order in which their keys first appear; every key comes out exactly once.
+
+    Hidden files (base name begins with a dot: ``.DS_Store``, ``._a.jpg``) belong to no sample and are passed over.
+    """
+    groups: dict[str, dict[str, Member]] = {}
+    faults: dict[str, str] = {}
+    previous: str | None = None
+    for member in found:
+        name = member.name.removeprefix("./")
+        if name.rpartition("/")[2].startswith(".") and ".." not in name.split("/"):
+            continue
+        key, extension = _key_of(name)
+        key = printable(key)
+        fault = _name_fault(name) or member.fault
+        if not extension:
+            fault = fault or "its name has no extension"
+        if key in groups and key != previous:
+            fault = fault or "its members do not lie together: the key repeats, or samples are interleaved"
+        elif extension in groups.get(key, {}):
+            fault = fault or f"two members of this key end in .{printable(extension)}"
+        if fault:
+            faults.setdefault(key, fault)
+        groups.setdefault(key, {})[extension] = member
+        previous = key
+    return [_judged(_Group(key=key, parts=parts), faults.get(key)) for key, parts in groups.items()]
+
+
+def _judged(group: _Group, fault: str | None) -> _Group | Quarantined:
+    if fault is None and len(group.images) > 1:
+        fault = f"several images for one key: {', '.join(sorted(group.images))}"
+    if fault is None and not group.images:
+        fault = f"no image among its members: {', '.join(sorted(group.parts))}"
+    return group if fault is None else Quarantined(key=group.key, reason=fault)
+
+
+def read_tar(path: Path) -> Iterator[TarSample | Quarantined]:
+    """The samples of a tar in order, each either whole or with the reason why it cannot be used.
+
+    The headers are read to the end of the archive before the first sample comes, so a broken tar gives none.
+
+    Raises:
+        BrokenTar: the tar is not whole. An archive without members is whole.
+    """
+    groups = grouped(members(path))
+    with path.open("rb") as file:
+        for group in groups:
+            if isinstance(group, Quarantined):
+                yield group
+                continue
+            extension = group.images[0]
+            labels = [name for name in LABEL_EXTENSIONS if name in group.parts]
+            wanted = sorted([extension, *labels], key=lambda name: group.parts[name].start)  # one way through the file
+            data = {name: read_member(file, group.parts[name]) for name in wanted}
+            fields = {name: data[name] for name in labels}
+            yield TarSample(key=group.key, data=data[extension], extension=extension, fields=fields)
+
+
+def index_tar(path: Path) -> TarIndex:
+    """Count the samples from the headers alone.
+
+    Raises:
+        BrokenTar: the tar is not whole.
+    """
+    keys = [group.key for group in grouped(members(path)) if isinstance(group, _Group)]
+    longest = max((len(key.encode()) for key in keys), default=0)
+    return TarIndex(samples=len(keys), longest_key=longest, bytes=path.stat().st_size)
+
+
+# -- labels
+
+
+def label_of(
+    sample: TarSample, class_names: Sequence[str], *, absent: Literal["refused", "unlabelled"] = "refused"
+) -> int:
+    """The label of a sample, from ``cls`` (a decimal index), else ``json`` (``label`` or ``cls``: an index or a class
+    name; ``class``: a class name), else ``txt`` (a class name).
+
+    Args:
+        sample: the sample.
+        class_names: the classes; the index of a name is its label.
+        absent: what a sample without a label is: a fault, or unlabelled (-1).
+
+    Raises:
+        BadLabel: missing, not a whole number, negative, out of range, or no class of that name.
+    """
+    if "cls" in sample.fields:
+        return _index(_text(sample.fields["cls"], "cls"), "cls", len(class_names))
+    if "json" in sample.fields:
+        record = _record(sample.fields["json"])
+        for name in ("label", "cls", "class"):
+            value = record.get(name)
+            if isinstance(value, str):
+                return _index_of_name(value, f"json {name}", class_names)
+            if value is not None:
+                return _index(json.dumps(value), f"json {name}", len(class_names))
+    if "txt" in sample.fields:
+        return _index_of_name(_text(sample.fields["txt"], "txt"), "txt", class_names)
+    if absent == "refused":
+        raise BadLabel("label missing: no cls, no label in json, no txt")
+    return -1
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise BadLabel(f"{where} is not UTF-8 text") from None
+
+
+def _record(data: bytes) -> Mapping[str, object]:
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadLabel("json cannot be read") from None
+    if not isinstance(record, dict):
+        raise BadLabel("json is not an object")
+    return record
+
+
+def _index(text: str, where: str, classes: int) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise BadLabel(f"{where} says '{text[:40]}', which is not a whole number")
+    label = int(text)
+    if not 0 <= label < classes:
+        raise BadLabel(f"{where} says {label}, but labels run from 0 to {classes - 1}")
+    return label
+
+
+def _index_of_name(name: str, where: str, class_names: Sequence[str]) -> int:
+    try:
+        return class_names.index(name)
+    except ValueError:
+        raise BadLabel(f"{where} says '{name[:80]}', which is none of the {len(class_names)} classes") from None

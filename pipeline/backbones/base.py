@@ -35,7 +35,7 @@ class Preprocessing:
 
 @dataclass(frozen=True, kw_only=True)
 class Representation:
-    """What one batch gives: ``embedding_BD`` float32 and ``logits_BC`` float32 (None: the backbone has no class head)."""
+    """What one batch gives: ``embedding_BD`` and ``logits_BC`` float32 (None: the backbone has no class head)."""
 
     embedding_BD: Tensor
     logits_BC: Tensor | None
@@ -53,7 +53,7 @@ class Backbone(ABC):
 
     @abstractmethod
     def represent(self, images_BCHW: Tensor) -> Representation:
-        """Embedding (and logits) of normalised float32 images, on any device; the result is on the backbone's device."""
+        """Embedding and logits of normalised float32 images, given on any device, on the backbone's device."""
 
     @abstractmethod
     def classifier(self) -> LinearClassifier | None:

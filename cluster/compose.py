@@ -1,0 +1,222 @@
+"""From configs/ and ``key=value`` overrides to one checked :class:`~stages.base.Experiment`.
+
+Hydra composes (never ``@hydra.main``, so no global state stays behind and no working folder changes); the frozen
+dataclasses of stages, heads, backbones, datasets and executors check. Everything that is wrong is said at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cluster.executors import parse_executor
+from pipeline.config import field_names, parse, to_plain
+from pipeline.discovery import unknown_name
+from pipeline.errors import UserError
+from stages.base import Experiment, stage_class, stage_names
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+GROUPS = ("dataset", "backbone", "head", "cluster", "experiment")
+PLAIN_KEYS = ("name", "data_root", "runs_root")
+NAMED_KEYS = ("downstream", "compare")  # filled from evaluate.datasets and evaluate.compare
+DEFAULT_EXPERIMENT = "demo"
+_PRIMARY = "hedgerow_primary"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed:
+    """What a command line means.
+
+    Attributes:
+        experiment: for the stages.
+        cluster: the executor's ``{kind, …}``.
+        resolved: the whole config as plain values, defaults filled in.
+    """
+
+    experiment: Experiment
+    cluster: Mapping[str, Any]
+    resolved: Mapping[str, Any]
+
+
+def top_keys() -> list[str]:
+    """The first components that a key may have."""
+    return [*PLAIN_KEYS, *GROUPS, *NAMED_KEYS, *stage_names()]
+
+
+def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
+    """The names a group knows: its YAML files in ``configs/`` and in ``folders``."""
+    return sorted({path.stem for root in (CONFIGS, *folders) for path in (root / group).glob("*.yaml")})
+
+
+def compose(overrides: Sequence[str], *, folders: Sequence[Path] = ()) -> Composed:
+    """The experiment that ``overrides`` (Hydra's grammar, keys qualified) describe.
+
+    It is composed twice: the first time tells which downstream datasets and further heads ``evaluate`` names, the
+    second time they are composed with it, so that ``downstream.<name>.root=…`` and ``compare.<name>.margin=…`` work.
+
+    Raises:
+        UserError: Hydra cannot compose it, or values are unknown, missing or out of range (all of them are listed).
+    """
+    of_names = re.compile(rf"[+~]*({'|'.join(NAMED_KEYS)})[.=]|[+~]*\w+@")
+    first = _hydra([item for item in overrides if not of_names.match(item)], (), (), folders)
+    evaluate = first.get("evaluate") or {}
+    datasets, heads = (_names(evaluate, key) for key in ("datasets", "compare"))
+    for group, names in (("dataset", datasets), ("head", heads)):
+        for name in names:
+            if name not in options(group, folders):
+                raise unknown_name(group, name, options(group, folders))
+    return _check(_hydra(overrides, datasets, heads, folders), datasets, heads)
+
+
+def _names(evaluate: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    names = evaluate.get(key) or ()
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"evaluate.{key}: write a list of names, e.g. evaluate.{key}=[{names}].")
+    return tuple(names)
+
+
+def _hydra(
+    overrides: Sequence[str], datasets: Sequence[str], heads: Sequence[str], folders: Sequence[Path]
+) -> dict[str, Any]:
+    """Compose with Hydra; plain values, interpolations resolved.
+
+    The primary config is made here, so that a new stage file needs no edit of a list.
+    """
+    local = ["/local"] if (CONFIGS / "local.yaml").exists() else []
+    primary = {
+        "defaults": [
+            "/config",
+            *(f"/stage/{name}@{name}" for name in stage_names() if name in options("stage", folders)),
+            *({f"/dataset@downstream.{name}": name} for name in datasets),
+            *({f"/head@compare.{name}": name} for name in heads),
+            {"/experiment": DEFAULT_EXPERIMENT},
+            *local,
+            "_self_",
+        ],
+        "hydra": {"searchpath": [f"file://{folder.resolve()}" for folder in folders]},
+    }
+    store = ConfigStore.instance()
+    store.store(_PRIMARY, primary)
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            config = hydra_compose(_PRIMARY, overrides=list(overrides))
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_one_line(error)) from None
+    finally:
+        store.repo.pop(f"{_PRIMARY}.yaml")
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _one_line(error: Exception) -> str:
+    """Hydra's complaint without its list of search paths and advice."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("Config search path", "provider=", "See http"))]
+    return "the config does not compose: " + " ".join(kept)
+
+
+class _Checks:
+    """Runs checks and keeps what they complain of, so that all of it can be said at once."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def run(self, check: Callable[..., T], *arguments: Any) -> T | None:
+        """What ``check(*arguments)`` gives; None if it complains."""
+        try:
+            return check(*arguments)
+        except UserError as error:
+            self.problems.extend(str(error).splitlines())
+            return None
+
+    def each(self, check: Callable[[Any, str], Any], values: Any, names: Sequence[str], where: str) -> dict[str, Any]:
+        """Check the item of every name; an item that ``evaluate`` does not name is refused."""
+        given = dict(values or {})
+        self.problems.extend(str(unknown_name(where, name, names)) for name in sorted(given.keys() - set(names)))
+        return {name: self.run(check, given[name], f"{where}.{name}") for name in names}
+
+
+def _check(values: dict[str, Any], datasets: Sequence[str], heads: Sequence[str]) -> Composed:
+    checks = _Checks()
+    unknown = sorted(values.keys() - set(top_keys()))
+    checks.problems.extend(str(unknown_name("key", key, top_keys())) for key in unknown)
+    parts: dict[str, Any] = {
+        "dataset": checks.run(_dataset, values.get("dataset"), "dataset"),
+        "backbone": checks.run(_backbone, values.get("backbone"), "backbone"),
+        "head": checks.run(_head, values.get("head"), "head"),
+        "downstream": checks.each(_dataset, values.get("downstream"), datasets, "downstream"),
+        "compare": checks.each(_head, values.get("compare"), heads, "compare"),
+    }
+    cluster = checks.run(_cluster, values.get("cluster"), "cluster")
+    stages = {name: checks.run(_stage, name, values.get(name)) for name in stage_names()}
+    if checks.problems:
+        raise UserError("\n".join(checks.problems))
+    assert cluster is not None
+    experiment = Experiment(
+        name=str(values["name"]),
+        data_root=Path(values["data_root"]),
+        runs_root=Path(values["runs_root"]),
+        stages=stages,
+        **parts,
+    )
+    plain = to_plain(experiment)
+    resolved = {key: item for key, item in plain.items() if key != "stages"} | {"cluster": cluster} | plain["stages"]
+    return Composed(experiment=experiment, cluster=cluster, resolved=resolved)
+
+
+# What checks heads and backbones is imported where it is used: it brings torch along, and `submit --help` is quick.
+
+
+def _dataset(values: Any, where: str) -> dict[str, Any]:
+    from pipeline.datasets import make_dataset
+
+    values = _mapping(values, where)
+    reader = make_dataset(values, where)
+    return {"kind": values["kind"], **to_plain(reader.config)}
+
+
+def _backbone(values: Any, where: str) -> dict[str, Any]:
+    from pipeline.backbones.settings import BackboneConfig
+
+    return dict(to_plain(parse(BackboneConfig, _mapping(values, where), where)))
+
+
+def _head(values: Any, where: str) -> dict[str, Any]:
+    from pipeline.heads import parse_head
+
+    return _plain(parse_head(_mapping(values, where), where))
+
+
+def _cluster(values: Any, where: str) -> dict[str, Any]:
+    return _plain(parse_executor(_mapping(values, where), where))
+
+
+def _plain(parsed: tuple[str, Any]) -> dict[str, Any]:
+    return {"kind": parsed[0], **to_plain(parsed[1])}
+
+
+def _stage(name: str, values: Any) -> Any:
+    """A stage's checked config. The names evaluate was given stand in the experiment, resolved."""
+    config_class = stage_class(name).Config
+    named = {"datasets", "compare"} if name == "evaluate" else set()
+    dropped = named - set(field_names(config_class))
+    return parse(config_class, {k: v for k, v in _mapping(values or {}, name).items() if k not in dropped}, name)
+
+
+def _mapping(values: Any, where: str) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where}: must be keys and values, not {values!r}; e.g. {where}.<key>=<value>.")
+    return dict(values)

@@ -1,0 +1,55 @@
+"""``submit [verb] key=value …``: the command line. ``submit --help`` explains it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cluster.chain import chain
+from cluster.compose import compose
+from cluster.help import page
+from cluster.overrides import ALL, CommandLine, read
+from cluster.progress import progress_on
+from cluster.verbs import verb
+from cluster.verbs.base import DONE, FAILED, INTERRUPTED, USAGE, Request, UsageError
+from pipeline.errors import UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; gives the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        line = read(arguments)
+        if line.help or not arguments:
+            print(page(line))
+            return DONE if line.help else USAGE
+        request = understand(line)
+    except UserError as error:
+        return _complain(error, USAGE)
+    try:
+        return verb(line.verb)(request)
+    except UserError as error:
+        return _complain(error, USAGE if isinstance(error, UsageError) else FAILED)
+    except KeyboardInterrupt:
+        print(f"\nstopped; what is done stays done, and this goes on:\n  {line.command()}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def understand(line: CommandLine) -> Request:
+    """Compose the config of a command line and order its stages.
+
+    Raises:
+        UserError: it does not compose, or its values are wrong.
+    """
+    composed = compose(line.overrides, folders=line.folders)
+    stages = chain(line.stages or (ALL,), composed.experiment)
+    return Request(line=line, composed=composed, stages=stages, progress=progress_on())
+
+
+def _complain(error: UserError, code: int) -> int:
+    print(f"submit: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

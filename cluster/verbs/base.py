@@ -1,0 +1,50 @@
+"""What a verb gets, and how it ends. A verb's file has a function ``run(request) -> int`` that gives the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.compose import Composed
+from cluster.overrides import CommandLine
+from pipeline.errors import UserError
+from pipeline.progress import Progress
+from stages.base import Stage
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class UsageError(UserError):
+    """The command itself is wrong; nothing was begun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A command, understood and composed.
+
+    Attributes:
+        line: what the user wrote.
+        composed: what it means.
+        stages: the chosen ones in the order of the chain, under the words that choose them; the whole chain if none is.
+        progress: for bars.
+    """
+
+    line: CommandLine
+    composed: Composed
+    stages: Mapping[str, Stage]
+    progress: Progress
+
+
+def unfinished(stage: Stage) -> list[str]:
+    """The stages that ``stage`` reads and that are not done."""
+    states = {name: stage.before(name).status() for name in stage.inputs()}
+    return [name for name, state in states.items() if state.total is None or state.done < state.total]
+
+
+def size(count: float) -> str:
+    """Bytes for a person, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} PB"

@@ -39,7 +39,7 @@ class Random(Head):
         bits_BD = representation_BD.float().contiguous().view(torch.int32).long()
         place_D = torch.arange(1, bits_BD.shape[1] + 1, device=bits_BD.device)
         mixed_BD = _mix(bits_BD + _GOLDEN * place_D)
-        hash_B = _mix(mixed_BD.sum(dim=1) + _GOLDEN * (self.seed + 1))
+        hash_B = _mix(mixed_BD.sum(dim=1) + _signed((self.seed + 1) * _GOLDEN % (1 << 64)))
         uniform_B = (hash_B & ((1 << 24) - 1)).float() / (1 << 24)
         return HeadOutput(embedding_BE=representation_BD, uncertainty={"random": uniform_B}, primary="random")
 

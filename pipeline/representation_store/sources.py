@@ -59,7 +59,7 @@ class Resident:
             part = slice(start, start + len(value))
             if name == "task_loss":
                 refuse_nan(self.store, unit, value[self.takes_part[part]])
-            held[part] = torch.from_numpy(value)
+            held.numpy()[part] = value
 
     def take(self, span: Span) -> Held:
         """Array → rows of ``span``, on the device of the memory that holds the store."""
@@ -129,8 +129,7 @@ class Streamed:
                 value = value if len(kept) == len(value) else value[kept]
                 if name == "task_loss":
                     refuse_nan(self.store, unit, value)
-                target = buffer[part] if view is None else buffer[part, place]
-                target.copy_(torch.from_numpy(value))
+                buffer.numpy()[part if view is None else (part, place)] = value
 
     def close(self) -> None:
         """Stop reading ahead."""

@@ -1,0 +1,67 @@
+"""How heads are trained. The defaults are the paper's (*Pretrained visual uncertainties*, App. A)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from pipeline.config import config
+
+Positive = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 31)]
+Rate = Annotated[float, Field(gt=0)]
+
+
+@config
+class TrainingConfig:
+    """Everything that decides the weights, then how and where the work is done."""
+
+    operational: ClassVar[frozenset[str]] = frozenset(
+        {"device", "threads", "memory_gb", "log_every", "checkpoint_seconds"}
+    )
+
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)  # one head each, side by side on the same batches
+    data_seed: Seed = 0  # of the order of rows, shared by all seeds
+    batch_size: Positive = 2048  # rows a step
+    accumulate: Positive = 1  # parts in which a batch is run; a loss that compares rows sees those of one part
+    episodes: Positive = 460  # length of training, in episodes of …
+    episode_samples: Positive = 200_000  # … so many rows
+    warmup_episodes: Annotated[float, Field(ge=0)] = 25  # the rate rises over these
+    steps: Positive | None = None  # length of training in steps instead; warm-up keeps its share of the whole
+    base_lr: Rate = 1e-3  # peak learning rate at a batch of 256; times √(batch_size / 256): 2.83e-3 at 2,048
+    start_lr: Rate = 1e-4  # where the rise begins
+    end_lr: Rate = 1e-8  # where the cosine ends
+    betas: tuple[float, float] = (0.8, 0.95)  # of AdamW
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4  # of AdamW; none on biases and scalars
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of the loss's matrix products; auto: bf16 on CUDA, else fp32
+    window: Positive = 1 << 17  # rows that are mixed with each other; larger than the store = full permutation
+    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of rows, held out by a hash of the key
+
+    device: str = "auto"  # auto, cpu, cuda, cuda:1 …; auto: a GPU if there is one
+    threads: Positive = 2  # that read the store
+    memory_gb: Rate = 2.0  # a store that fits is held in memory, a larger one is streamed
+    log_every: Positive = 50  # steps
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 60.0  # between checkpoints, at the next log line
+
+    def __post_init__(self) -> None:
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds must differ: {list(self.seeds)}")
+        if self.accumulate > 1 and self.batch_size % (2 * self.accumulate):
+            raise ValueError(
+                f"batch_size ({self.batch_size}) must be a multiple of 2 · accumulate ({2 * self.accumulate}), "
+                "so that the parts are even and no pair of neighbours is torn apart"
+            )
+        if self.warmup_episodes >= self.episodes:
+            raise ValueError(f"warmup_episodes ({self.warmup_episodes:g}) must be less than episodes ({self.episodes})")
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run: 44,922 for the paper's."""
+        return self.steps or math.ceil(self.episodes * self.episode_samples / self.batch_size)
+
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate after warm-up."""
+        return self.base_lr * math.sqrt(self.batch_size / 256)

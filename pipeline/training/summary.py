@@ -1,0 +1,42 @@
+"""What a head is told of a store before it is trained."""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline.heads.base import LinearClassifier, Needs, Summary
+from pipeline.representation_store import RepresentationStore
+from pipeline.representation_store.reader import BatchReader, Reading
+
+MOMENT_ROWS = 1 << 16  # mean and scale are estimated from at most so many rows, so that a large store starts as fast
+
+
+def summarise(store: RepresentationStore, classifier: LinearClassifier | None = None) -> Summary:
+    """Width, rows, classes, mean and scale of the committed rows of ``store``.
+
+    Args:
+        store: what is summarised.
+        classifier: the frozen classifier over its representations, if there is one.
+
+    Returns:
+        ``mean_D`` float32; ``scale`` is the root mean square of the centred values. Both are of one view of the first
+        65,536 rows of a fixed shuffle (all rows of a smaller store).
+    """
+    reader = BatchReader(store, Needs(), Reading(batch_size=4096, window=1 << 14))
+    count, sum_D, square = 0, torch.zeros(store.layout.width, dtype=torch.float64), 0.0
+    for batch in reader.once(MOMENT_ROWS):
+        representation_BD = batch.representation_BVD[:, 0].double()
+        count += len(representation_BD)
+        sum_D += representation_BD.sum(dim=0)
+        square += float(representation_BD.square().sum())
+    mean_D = sum_D / count
+    variance = square / (count * store.layout.width) - float(mean_D.square().mean())
+    return Summary(
+        width=store.layout.width,
+        rows=reader.sampler.rows,
+        num_classes=len(store.class_names),
+        class_names=store.class_names,
+        mean_D=mean_D.float(),
+        scale=max(variance, 0.0) ** 0.5,
+        classifier=classifier,
+    )

@@ -30,6 +30,7 @@ GROUPS = ("dataset", "backbone", "head", "cluster", "experiment")
 PLAIN_KEYS = ("name", "data_root", "runs_root")
 NAMED_KEYS = ("downstream", "compare")  # filled from evaluate.datasets and evaluate.compare
 DEFAULT_EXPERIMENT = "demo"
+LOCAL = "local"  # configs/local.yaml: a user's own defaults, not in git
 _PRIMARY = "hedgerow_primary"
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def _hydra(
 
     The primary config is made here, so that a new stage file needs no edit of a list.
     """
-    local = ["/local"] if (CONFIGS / "local.yaml").exists() else []
+    local = [f"/{LOCAL}"] if (CONFIGS / f"{LOCAL}.yaml").exists() else []
     primary = {
         "defaults": [
             "/config",

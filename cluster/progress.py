@@ -16,7 +16,7 @@ from pipeline.progress import Bar, Progress
 
 SECONDS_A_LINE = 10.0
 _LINE = "{desc}: {percentage:.0f}% {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-_OPEN_LINE = "{desc}: {n_fmt} {unit} [{elapsed}, {rate_fmt}{postfix}]"  # of a task whose end is not known
+_OPEN_LINE = "{desc}: {n_fmt}{unit} [{elapsed}, {rate_fmt}{postfix}]"  # of a task whose end is not known
 
 
 class TerminalProgress:

@@ -14,13 +14,3 @@ class Undefined:
 
 Score = float | Undefined
 """What a metric returns."""
-
-
-def plain(score: Score) -> float | None:
-    """The score as JSON has it: a number, or null where it is undefined."""
-    return None if isinstance(score, Undefined) else float(score)
-
-
-def reason(score: Score) -> str | None:
-    """Why the score is undefined; None where it is a number."""
-    return score.reason if isinstance(score, Undefined) else None

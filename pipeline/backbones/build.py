@@ -77,8 +77,12 @@ def _create(config: BackboneConfig, *, pretrained: bool) -> nn.Module:
         raise UserError(
             f"backbone.model: timm has no model '{config.model}'.{_nearest(config.model, timm.list_models())}"
         )
+    try:
+        native = timm.get_pretrained_cfg(config.model)
+    except RuntimeError as error:  # an unknown tag
+        tagged = timm.list_pretrained(f"{config.model.split('.')[0]}.*")
+        raise UserError(f"backbone.model: {error}{_nearest(config.model, tagged)}") from error
     options: dict[str, Any] = {} if config.num_classes is None else {"num_classes": config.num_classes}
-    native = timm.get_pretrained_cfg(config.model, allow_unregistered=True)
     if config.size is not None and native is not None and native.fixed_input_size:
         options["img_size"] = config.size  # convolutional networks take any size, these are built for one
     try:
@@ -86,9 +90,6 @@ def _create(config: BackboneConfig, *, pretrained: bool) -> nn.Module:
             torch.manual_seed(config.seed)
             model: nn.Module = timm.create_model(config.model, pretrained=pretrained, **options)
     except (RuntimeError, OSError) as error:
-        if "Invalid pretrained tag" in str(error):
-            tagged = timm.list_pretrained(f"{config.model.split('.')[0]}.*")
-            raise UserError(f"backbone.model: {error}{_nearest(config.model, tagged)}") from error
         if not pretrained:
             raise
         raise UserError(

@@ -6,7 +6,6 @@ Shapes: B images, D width, C classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn.functional import linear
 from pipeline.backbones.base import Backbone, Representation
 from pipeline.backbones.build import Built
 from pipeline.backbones.settings import BackboneConfig
+from pipeline.config import to_plain
 from pipeline.errors import UserError
 from pipeline.heads.base import LinearClassifier
 
@@ -94,7 +94,7 @@ class TimmBackbone(Backbone):
             "weights_sha256": self.weights_sha256,
             "width": self.width,
             "num_classes": 0 if self._classifier is None else len(self._classifier.bias_C),
-            "preprocessing": asdict(self.preprocessing),
+            "preprocessing": to_plain(self.preprocessing),
             "compute": self.compute,
             "channels_last": self.channels_last,
         }

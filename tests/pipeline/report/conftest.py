@@ -78,9 +78,9 @@ def made_up_rows(rows: int, classes: int, seed: int) -> Rows:
     )
 
 
-@pytest.fixture
-def make_results(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    def make(names: dict[str, str], *, rows: int = 300, extremes: int = 4, folder: Path = tmp_path) -> list[Any]:
+@pytest.fixture(scope="session")
+def make_results() -> Callable[..., list[dict[str, Any]]]:
+    def make(folder: Path, names: dict[str, str], *, rows: int = 300, extremes: int = 4) -> list[Any]:
         rng = np.random.default_rng(9)
         results = []
         for place, (name, role) in enumerate(names.items()):

@@ -11,7 +11,7 @@ from PIL import ExifTags, Image
 
 from pipeline.images.faults import BadImage
 
-__all__ = ["MAX_PIXELS", "BadImage", "decode"]
+__all__ = ["MAX_PIXELS", "BadImage", "decode", "upright_rgb"]
 
 #: Images with more pixels are refused before they are decoded: twice Pillow's own threshold of warning.
 MAX_PIXELS = 178_956_970
@@ -53,13 +53,22 @@ def decode(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
         if width * height > max_pixels:
             raise BadImage(f"too many pixels: {width} × {height}, at most {max_pixels} are decoded")
         image.load()
-        upright = TRANSPOSE.get(_orientation(image))
-        rgb = _rgb(image)
-        return rgb if upright is None else rgb.transpose(upright)
+        return upright_rgb(image)
     except (BadImage, MemoryError):
         raise
     except Exception as error:  # decoders meet hostile bytes with errors of every kind
         raise BadImage(f"cannot be decoded as {name}: {error or type(error).__name__}") from error
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """What :func:`decode` makes of an image once its pixels are there: mode RGB, turned as its EXIF orientation says.
+
+    Raises:
+        BadImage: its values have no fixed range.
+    """
+    upright = TRANSPOSE.get(_orientation(image))
+    rgb = _rgb(image)
+    return rgb if upright is None else rgb.transpose(upright)
 
 
 def _format_of(data: bytes) -> str:

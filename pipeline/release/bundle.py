@@ -34,10 +34,6 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
 
-HEAD = "head."
-SUMMARY = "summary."
-BACKBONE = "backbone."
-
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
@@ -45,15 +41,16 @@ class Bundle:
 
     Attributes:
         config: plain values; the writer adds format, version, hashes and the checksum of itself.
-        head: the head's state dict.
-        summary: tensors that the head's ``prepare`` needs (mean, classifier).
-        backbone: the backbone's state dict; empty when the bundle does not carry it.
+        tensors: ``head.*`` and ``summary.*`` as in a head's checkpoint, and ``backbone.*`` if the bundle carries it.
     """
 
     config: Mapping[str, Any]
-    head: Mapping[str, Tensor]
-    summary: Mapping[str, Tensor]
-    backbone: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors under ``prefix.``, without it."""
+        start = f"{prefix}."
+        return {name.removeprefix(start): value for name, value in self.tensors.items() if name.startswith(start)}
 
 
 def write_bundle(folder: Path, bundle: Bundle, card: str) -> None:
@@ -61,7 +58,7 @@ def write_bundle(folder: Path, bundle: Bundle, card: str) -> None:
     temporary = folder.with_name(f".{folder.name}.writing")
     _remove(temporary)  # of a writer that was killed
     temporary.mkdir(parents=True)
-    write_bytes(temporary / WEIGHTS, safetensors.torch.save(_flat(bundle)))
+    write_bytes(temporary / WEIGHTS, safetensors.torch.save(_separate(bundle.tensors)))
     write_bytes(temporary / CARD, card.encode())
     config = {
         **bundle.config,
@@ -91,12 +88,7 @@ def read_bundle(folder: Path) -> Bundle:
     _require_intact(folder, WEIGHTS, config)
     with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    return Bundle(
-        config=config,
-        head=_part(tensors, HEAD),
-        summary=_part(tensors, SUMMARY),
-        backbone=_part(tensors, BACKBONE),
-    )
+    return Bundle(config=config, tensors=tensors)
 
 
 def verify_bundle(folder: Path) -> list[str]:
@@ -114,18 +106,9 @@ def verify_bundle(folder: Path) -> list[str]:
     return wrong
 
 
-def _flat(bundle: Bundle) -> dict[str, Tensor]:
-    parts = ((HEAD, bundle.head), (SUMMARY, bundle.summary), (BACKBONE, bundle.backbone))
-    # tied weights share memory, which safetensors refuses: each name gets its own copy
-    return {
-        prefix + name: tensor.detach().cpu().contiguous().clone()
-        for prefix, tensors in parts
-        for name, tensor in tensors.items()
-    }
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU: tied weights share memory, which safetensors refuses."""
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def as_items(images: Images, preprocessing: Preprocessing) -> Sequence[OneImage]
     if isinstance(images, (str, Path, Image.Image)):
         return [images]
     if isinstance(images, np.ndarray):
-        images = torch.from_numpy(np.ascontiguousarray(images))
+        images = torch.from_numpy(np.array(images, order="C"))  # a copy: torch takes no reversed axes
     if isinstance(images, Tensor):
         return _of_tensor(images, preprocessing)
     if not isinstance(images, Sequence) or not all(isinstance(item, (str, Path, Image.Image)) for item in images):

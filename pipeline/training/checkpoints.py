@@ -8,6 +8,7 @@ SHA-256 of the other file: a head exists once its record does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,21 @@ def save_head(
     write_json(folder / RECORD, record)
 
 
-def load_head(folder: Path) -> Head:
-    """The head in ``folder``, on the CPU, ready for use.
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A head's files, read and checked.
+
+    Attributes:
+        record: ``head.json``: the head's config, its seed, the summary, where it was trained and how.
+        tensors: ``head.safetensors``: ``head.*`` and ``summary.*``.
+    """
+
+    record: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """The files of the head in ``folder``.
 
     Raises:
         UserError: there is none, or its bytes are not those that were written.
@@ -90,11 +104,30 @@ def load_head(folder: Path) -> Head:
             f"{folder / WEIGHTS}: the bytes are not those that {RECORD} speaks of. "
             f"Remove {folder} and train again with `submit stage=train_head`, or fetch it again."
         )
-    tensors = load(data)
+    return Checkpoint(record=record, tensors=load(data))
+
+
+def restore_head(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Head:
+    """The head that a record and its tensors describe, on the CPU, ready for use.
+
+    Args:
+        record: with ``head``, ``seed`` and ``summary`` as in ``head.json``.
+        tensors: ``head.*`` and ``summary.*``; others are passed over.
+    """
     head = make_head(record["head"], seed=record["seed"])
     head.prepare(_summary(record["summary"], tensors))
     head.load_state_dict({k.removeprefix("head."): v for k, v in tensors.items() if k.startswith("head.")})
     return head.eval()
+
+
+def load_head(folder: Path) -> Head:
+    """The head in ``folder``, on the CPU, ready for use.
+
+    Raises:
+        UserError: there is none, or its bytes are not those that were written.
+    """
+    checkpoint = read_checkpoint(folder)
+    return restore_head(checkpoint.record, checkpoint.tensors)
 
 
 def _summary(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Summary:

@@ -12,9 +12,13 @@ def example() -> Bundle:
     shared = torch.arange(6.0).reshape(2, 3)
     return Bundle(
         config={"head": {"kind": "inverse_norm"}, "classes": ["été", "b"]},
-        head={"a.weight": shared, "a.tied": shared, "b": torch.tensor(3, dtype=torch.int64)},
-        summary={"mean_D": torch.tensor([1.5, -0.0])},
-        backbone={"half": torch.ones(4, dtype=torch.bfloat16)},
+        tensors={
+            "head.a.weight": shared,
+            "head.a.tied": shared,
+            "head.b": torch.tensor(3, dtype=torch.int64),
+            "summary.mean_D": torch.tensor([1.5, -0.0]),
+            "backbone.half": torch.ones(4, dtype=torch.bfloat16),
+        },
     )
 
 
@@ -26,12 +30,12 @@ def folder(tmp_path):
 
 def test_what_is_written_is_read(folder):
     read = read_bundle(folder)
-    for part in ("head", "summary", "backbone"):
-        wanted, got = getattr(example(), part), getattr(read, part)
-        assert wanted.keys() == got.keys()
-        for name, tensor in wanted.items():
-            assert got[name].dtype == tensor.dtype
-            assert torch.equal(got[name], tensor)
+    wanted = example().tensors
+    assert read.tensors.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        assert read.tensors[name].dtype == tensor.dtype
+        assert torch.equal(read.tensors[name], tensor)
+    assert read.part("head").keys() == {"a.weight", "a.tied", "b"}
     assert {key: read.config[key] for key in ("head", "classes")} == example().config
     assert sorted(path.name for path in folder.iterdir()) == sorted([WEIGHTS, CONFIG, CARD])
     assert verify_bundle(folder) == []
@@ -39,7 +43,7 @@ def test_what_is_written_is_read(folder):
 
 def test_the_same_bundle_gives_the_same_bytes_and_replaces_an_older_one(folder, tmp_path):
     other = tmp_path / "other"
-    write_bundle(other, Bundle(config={}, head={}, summary={}, backbone={}), "old")
+    write_bundle(other, Bundle(config={}, tensors={}), "old")
     write_bundle(other, example(), "# Card\n")
     for name in (WEIGHTS, CONFIG, CARD):
         assert (other / name).read_bytes() == (folder / name).read_bytes()
@@ -99,7 +103,7 @@ def test_a_writer_that_was_killed_leaves_the_old_bundle_and_is_swept(folder, mon
     with monkeypatch.context() as patch:
         patch.setattr(bundles, "write_json", die)
         with pytest.raises(KeyboardInterrupt):
-            write_bundle(folder, Bundle(config={}, head={}, summary={}, backbone={}), "new")
+            write_bundle(folder, Bundle(config={}, tensors={}), "new")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     write_bundle(folder, example(), "# Card\n")
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]

@@ -1,0 +1,99 @@
+"""From a trained head, its backbone and its results to a bundle that stands on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from pipeline.backbones import parse_backbone
+from pipeline.backbones.base import Backbone
+from pipeline.config import to_plain
+from pipeline.errors import UserError
+from pipeline.release.bundle import Bundle
+from pipeline.release.licence import Licence
+from pipeline.training.checkpoints import Checkpoint
+
+Include = Literal["auto", "yes", "no"]
+
+
+def carries(backbone: Backbone, licence: Licence, include: Include, max_mb: float) -> bool:
+    """Whether the bundle carries the backbone's weights.
+
+    Args:
+        backbone: whose weights.
+        licence: they come under.
+        include: ``yes`` or ``no`` decide; ``auto``: if the licence permits and they are not larger than ``max_mb``.
+        max_mb: in units of 10⁶ bytes.
+    """
+    if include != "auto":
+        return include == "yes"
+    return licence.permits_copies and sum(t.nbytes for t in backbone.state_dict().values()) <= max_mb * 1e6
+
+
+def portable(values: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
+    """The backbone's values with everything pinned that was evaluated, and nothing that only this machine has.
+
+    ``auto`` and the model's own preprocessing are replaced by what they were; the class names are left out, since a
+    released model has no use for them; of a weights file the name alone is kept.
+    """
+    facts = backbone.describe()
+    pinned = {
+        **{key: value for key, value in to_plain(parse_backbone(values)).items() if key != "device"},
+        **to_plain(backbone.preprocessing),
+        "class_list": None,
+        "compute": facts["compute"],
+        "channels_last": "on" if facts["channels_last"] else "off",
+    }
+    if pinned["path"] is not None:
+        pinned["path"] = Path(pinned["path"]).name
+    return pinned
+
+
+def assemble(
+    checkpoint: Checkpoint,
+    backbone: Backbone,
+    values: Mapping[str, Any],
+    *,
+    licence: Licence,
+    carried: bool,
+    about: Mapping[str, Any],
+) -> Bundle:
+    """Put a bundle together.
+
+    Args:
+        checkpoint: of the trained head.
+        backbone: that the head was trained on.
+        values: of that backbone, for :func:`pipeline.backbones.make_backbone`.
+        licence: of its weights.
+        carried: whether the bundle carries them.
+        about: further plain values for ``config.json``: name, title, digest, data, results …
+
+    Raises:
+        UserError: the head was trained on representations of another width.
+    """
+    record = checkpoint.record
+    if record["summary"]["width"] != backbone.width:
+        raise UserError(
+            f"release: the head was trained on representations of width {record['summary']['width']}, "
+            f"the backbone {backbone.name} gives {backbone.width}. Train the head on a store of this backbone."
+        )
+    config = {
+        **about,
+        "head": {key: record[key] for key in ("head", "seed", "summary", "training")},
+        "backbone": {
+            "name": backbone.name,
+            "values": portable(values, backbone),
+            "weights_sha256": backbone.weights_sha256,
+            "preprocessing": to_plain(backbone.preprocessing),
+            "licence": licence.name,
+            "licence_said_by": licence.said_by,
+            "carried": carried,
+        },
+    }
+    own: dict[str, Tensor] = (
+        {f"backbone.{name}": value for name, value in backbone.state_dict().items()} if carried else {}
+    )
+    return Bundle(config=config, tensors={**checkpoint.tensors, **own})

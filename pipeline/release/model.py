@@ -1,0 +1,193 @@
+"""A released model in use: ``embedding, uncertainty = model(images)``.
+
+Shapes: B images, E width of the embedding, size = side of the backbone's input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pipeline.backbones import make_backbone
+from pipeline.backbones.base import Backbone, Preprocessing
+from pipeline.errors import UserError
+from pipeline.heads.base import Head, HeadOutput
+from pipeline.images.decode import BadImage, decode, upright_rgb
+from pipeline.images.views import AugmentationConfig, make_views, normalise
+from pipeline.release.bundle import Bundle, read_bundle
+from pipeline.release.inputs import Images, OneImage, as_items
+from pipeline.training.checkpoints import restore_head
+
+
+class Prediction(NamedTuple):
+    """``embedding`` float32 (B, E), and ``uncertainty`` float32 (B,): higher means less sure."""
+
+    embedding: Tensor
+    uncertainty: Tensor
+
+
+class ReleasedModel:
+    """A frozen backbone and its head, ready for images. Made by :func:`load_model`.
+
+    Attributes:
+        config: what the bundle says of itself: head, backbone, results, self-check.
+        batch_size: images a batch; memory and speed, not results.
+    """
+
+    def __init__(self, *, backbone: Backbone, head: Head, config: Mapping[str, Any], batch_size: int = 32) -> None:
+        self.backbone = backbone
+        self.head = head.to(backbone.device).eval()
+        self.config = config
+        self.batch_size = batch_size
+
+    def __call__(self, images: Images) -> Prediction:
+        """Embedding and uncertainty of images, on the model's device, without gradients.
+
+        Args:
+            images: one path or PIL image, or a list of them; uint8 pixels (B, H, W, 3) or (B, 3, H, W); or floats
+                (B, 3, size, size) made with :meth:`preprocess`. See :mod:`pipeline.release.inputs`.
+
+        Raises:
+            UserError: images that could be meant in two ways, or a file that cannot be read or decoded.
+        """
+        outputs = self._outputs(images)
+        return Prediction(
+            embedding=torch.cat([output.embedding_BE.float() for output in outputs]),
+            uncertainty=torch.cat([output.uncertainty_B.float() for output in outputs]),
+        )
+
+    def scores(self, images: Images) -> dict[str, Tensor]:
+        """Every uncertainty that the head gives, by name: float32 (B,), higher means less sure.
+
+        Raises:
+            UserError: as for a call.
+        """
+        outputs = self._outputs(images)
+        return {
+            name: torch.cat([output.uncertainty[name].float() for output in outputs]) for name in outputs[0].uncertainty
+        }
+
+    def preprocess(self, image: OneImage) -> Tensor:
+        """One image as the backbone wants it: float32 (3, size, size), normalised, on the CPU.
+
+        It is what the evaluation did: the image upright and in RGB, transparency on white, resized and cut centrally.
+
+        Raises:
+            UserError: a file that cannot be read or decoded.
+        """
+        return normalise(self._pixels(image), self.backbone.preprocessing).contiguous()
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes, and where its results are."""
+        return self.backbone.device
+
+    def to(self, device: str | torch.device) -> ReleasedModel:
+        """Move to another device; the model itself is returned.
+
+        Raises:
+            UserError: there is no such device here.
+        """
+        values = {**self.config["backbone"]["values"], "device": str(device)}
+        self.backbone = make_backbone(values, carried=self.backbone.state_dict())
+        self.head = self.head.to(self.backbone.device)
+        return self
+
+    def __repr__(self) -> str:
+        head = self.config["head"]
+        return (
+            f"ReleasedModel(head={head['head']['kind']} (seed {head['seed']}), backbone={self.backbone.name}, "
+            f"width={self.backbone.width}, size={self.backbone.preprocessing.size}, device={self.device})"
+        )
+
+    @torch.no_grad()
+    def _outputs(self, images: Images) -> list[HeadOutput]:
+        items = as_items(images, self.backbone.preprocessing)
+        return [self.head(self.backbone.represent(batch).embedding_BD) for batch in self._batches(items)]
+
+    def _batches(self, items: Sequence[OneImage] | Tensor) -> Iterator[Tensor]:
+        for start in range(0, len(items), self.batch_size):
+            part = items[start : start + self.batch_size]
+            if isinstance(part, Tensor):
+                yield part
+            else:
+                pixels_BHWC = torch.stack([self._pixels(image) for image in part])
+                yield normalise(pixels_BHWC.to(self.device), self.backbone.preprocessing)
+
+    def _pixels(self, image: OneImage) -> Tensor:
+        """The centre view: uint8 (size, size, 3)."""
+        return center_view(_open(image), self.backbone.preprocessing)
+
+
+def center_view(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
+    """The ``center`` view of an upright RGB image, as the store holds it: uint8 (size, size, 3)."""
+    views = make_views(
+        image,
+        "",  # a key: the centre view draws no random numbers
+        views=("center",),
+        seed=0,
+        preprocessing=preprocessing,
+        augmentation=AugmentationConfig(),
+    )
+    return torch.from_numpy(np.ascontiguousarray(views.pixels[0]))
+
+
+def _open(image: OneImage) -> Image.Image:
+    try:
+        return upright_rgb(image) if isinstance(image, Image.Image) else decode(Path(image).read_bytes())
+    except OSError as error:
+        raise UserError(f"images: {image} cannot be read ({error.strerror or error}).") from error
+    except BadImage as error:
+        raise UserError(f"images: {image}: {error}.") from error
+
+
+def load_model(
+    folder: Path, *, device: str | torch.device = "cpu", backbone_weights: Path | None = None
+) -> ReleasedModel:
+    """Load a released model; every hash is checked and no pickle is read.
+
+    Args:
+        folder: the bundle.
+        device: where to compute.
+        backbone_weights: file of the backbone's weights, where the bundle does not carry them and they come from a
+            file; its SHA-256 must be the one that the bundle names.
+
+    Raises:
+        UserError: no bundle there, another version, damaged files; a backbone that cannot be had or has other weights.
+    """
+    bundle = read_bundle(folder)
+    try:
+        head = restore_head(bundle.config["head"], bundle.tensors)
+        backbone = _backbone(folder, bundle, device, backbone_weights)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise UserError(f"{folder}: the bundle is whole, but does not fit this Hedgerow ({error}).") from error
+    return ReleasedModel(backbone=backbone, head=head, config=bundle.config)
+
+
+def _backbone(folder: Path, bundle: Bundle, device: str | torch.device, weights: Path | None) -> Backbone:
+    facts = bundle.config["backbone"]
+    values = {**facts["values"], "device": str(device)}
+    if facts["carried"]:
+        return make_backbone(values, carried=bundle.part("backbone"))
+    if values["weights"] == "file":
+        if weights is None:
+            raise UserError(
+                f"{folder}: the bundle does not carry the weights of its backbone {facts['name']}. Get the file "
+                f"{values['path']} and load with hedgerow.load(…, backbone_weights=<file>); its SHA-256 must be "
+                f"{facts['weights_sha256']}."
+            )
+        values["path"] = str(weights)
+    backbone = make_backbone(values)
+    if backbone.weights_sha256 != facts["weights_sha256"]:
+        raise UserError(
+            f"{folder}: the backbone {facts['name']} that was found has other weights than the head was trained on "
+            f"(SHA-256 {backbone.weights_sha256[:12]}…, not {facts['weights_sha256'][:12]}…). "
+            "Install the version that the model card names."
+        )
+    return backbone

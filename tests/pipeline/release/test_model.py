@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pipeline.backbones import make_backbone
+from pipeline.errors import UserError
+from pipeline.heads import head_names
+from pipeline.images.decode import decode
+from pipeline.release.model import load_model
+from pipeline.training.checkpoints import load_head
+from tests.pipeline.release.conftest import BACKBONE
+
+
+def by_hand(paths):
+    """Preprocessed by Pillow and arithmetic: shorter side to 35 = ⌊32 / 0.9⌋, central square of 32, normalised."""
+    batch = []
+    for path in paths:
+        image = decode(path.read_bytes())
+        short = min(image.size)
+        width, height = (35 * side // short for side in image.size)
+        left, top = round((width - 32) / 2), round((height - 32) / 2)
+        resized = image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + 32, top + 32))
+        batch.append((np.asarray(resized, dtype=np.float32) / 255).transpose(2, 0, 1))
+    preprocessing = make_backbone(BACKBONE).preprocessing
+    mean, std = (np.array(value, np.float32)[:, None, None] for value in (preprocessing.mean, preprocessing.std))
+    return torch.from_numpy((np.stack(batch) - mean) / std)
+
+
+def test_it_is_the_backbone_and_the_head_that_were_released(release, images, tmp_path):
+    folder = release()
+    embedding, uncertainty = load_model(folder)(images)
+    alone = make_backbone(BACKBONE).represent(by_hand(images)).embedding_BD
+    assert torch.allclose(embedding, alone, atol=1e-5)
+    wanted = load_head(tmp_path / "model-head")(embedding).uncertainty_B
+    assert torch.equal(uncertainty, wanted)
+    assert embedding.dtype == uncertainty.dtype == torch.float32
+    assert embedding.shape == (5, make_backbone(BACKBONE).width)
+    assert uncertainty.shape == (5,)
+    assert not embedding.requires_grad
+    assert not uncertainty.requires_grad
+
+
+def test_the_embedding_is_the_backbones_alone_bit_for_bit(release, images):
+    model = load_model(release())
+    batch = torch.stack([model.preprocess(path) for path in images])
+    assert torch.equal(model(images).embedding, make_backbone(BACKBONE).represent(batch).embedding_BD)
+
+
+def test_every_way_to_give_an_image_gives_the_same(release, images):
+    model = load_model(release())
+    rgb = images[0]
+    wanted = model(rgb)
+    pixels = np.asarray(Image.open(rgb))[None]
+    ways = [
+        str(rgb),
+        [rgb],
+        Image.open(rgb),
+        [Image.open(rgb)],
+        pixels,
+        torch.from_numpy(pixels.copy()),
+        np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)),
+        model.preprocess(rgb)[None],
+        model.preprocess(Image.open(rgb))[None].numpy(),
+    ]
+    for way in ways:
+        given = model(way)
+        assert torch.equal(given.embedding, wanted.embedding)
+        assert torch.equal(given.uncertainty, wanted.uncertainty)
+
+
+def test_a_turned_file_and_a_turned_image_are_made_upright(release, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).save(tmp_path / "turned.png", exif=exif)
+    model = load_model(release())
+    upright = model(np.rot90(pixels, -1)[None])
+    for way in (tmp_path / "turned.png", Image.open(tmp_path / "turned.png")):
+        assert torch.equal(model(way).embedding, upright.embedding)
+
+
+def test_many_images_go_in_batches(release, images):
+    model = load_model(release())
+    wanted = model(images)
+    model.batch_size = 2
+    embedding, uncertainty = model(images)
+    assert torch.allclose(embedding, wanted.embedding, atol=1e-6)
+    assert torch.allclose(uncertainty, wanted.uncertainty, atol=1e-6)
+    assert model(model.preprocess(images[0]).expand(5, -1, -1, -1)).embedding.shape == embedding.shape
+
+
+def test_moving_it_changes_nothing(release, images):
+    model = load_model(release())
+    wanted = model(images)
+    assert model.to("cpu") is model
+    assert torch.equal(model(images).embedding, wanted.embedding)
+    assert torch.equal(model(images).uncertainty, wanted.uncertainty)
+    with pytest.raises(UserError, match="nowhere"):
+        model.to("nowhere")
+
+
+@pytest.mark.parametrize("kind", head_names())
+def test_every_head_can_be_released(release, images, kind, tmp_path):
+    model = load_model(release(head={"kind": kind}))
+    scores = model.scores(images)
+    wanted = load_head(tmp_path / "model-head")(model(images).embedding)
+    assert scores.keys() == wanted.uncertainty.keys()
+    for name, value_B in scores.items():
+        assert torch.equal(value_B, wanted.uncertainty[name].float())
+    assert torch.equal(model(images).uncertainty, scores[wanted.primary])
+
+
+def test_it_says_what_it_is(release):
+    text = repr(load_model(release()))
+    assert "loss_prediction (seed 3)" in text
+    assert "test_vit" in text
+    assert "cpu" in text
+
+
+def test_files_that_cannot_be_read_are_named(release, tmp_path):
+    model = load_model(release())
+    with pytest.raises(UserError, match=r"absent\.png cannot be read \(No such file"):
+        model(tmp_path / "absent.png")
+    (tmp_path / "text.png").write_text("no image")
+    with pytest.raises(UserError, match=r"text\.png: none of the formats"):
+        model(tmp_path / "text.png")
+
+
+def test_a_backbone_that_is_not_carried_is_made_and_compared(release, images, monkeypatch):
+    carried, lean = load_model(release()), release("lean", carried=False)
+    model = load_model(lean)
+    assert torch.equal(model(images).embedding, carried(images).embedding)
+    monkeypatch.setattr(
+        "pipeline.release.model.make_backbone", lambda values: make_backbone({**values, "seed": values["seed"] + 1})
+    )
+    with pytest.raises(UserError, match="other weights than the head was trained on"):
+        load_model(lean)
+
+
+def test_a_weights_file_is_asked_for_and_compared(release, images, tmp_path):
+    from safetensors.torch import save_file
+
+    save_file(dict(make_backbone(BACKBONE).state_dict()), tmp_path / "vit.safetensors")
+    other = {name: tensor + 1 for name, tensor in make_backbone(BACKBONE).state_dict().items()}
+    save_file(other, tmp_path / "other.safetensors")
+    values = {**BACKBONE, "weights": "file", "path": str(tmp_path / "vit.safetensors")}
+    lean, whole = release("lean", backbone=values, carried=False), release("whole", backbone=values)
+    for file in (lean / "config.json", whole / "config.json"):
+        assert str(tmp_path) not in file.read_text()
+    with pytest.raises(UserError, match=r"Get the file\s+vit\.safetensors and load with .*backbone_weights"):
+        load_model(lean)
+    with pytest.raises(UserError, match="other weights"):
+        load_model(lean, backbone_weights=tmp_path / "other.safetensors")
+    (tmp_path / "vit.safetensors").rename(tmp_path / "moved.safetensors")
+    found = load_model(lean, backbone_weights=tmp_path / "moved.safetensors")
+    assert torch.equal(found(images).embedding, load_model(whole)(images).embedding)

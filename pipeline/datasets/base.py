@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pipeline.digests import digest
 from pipeline.errors import UserError
 
 
@@ -76,8 +77,12 @@ class Dataset(ABC):
         """All images of the split, always in the same order, which is mixed (neighbours are of different classes)."""
 
     def part(self, start: int, stop: int) -> Iterator[LabelledImage]:
-        """Images number ``start`` to ``stop`` - 1 of :meth:`images`; a reader that can jump does not read the others."""
+        """Images number ``start`` to ``stop`` - 1 of :meth:`images`; readers that can jump do not read the others."""
         return islice(self.images(), start, stop)
+
+    def listing(self) -> str:
+        """A digest of what :meth:`images` would give, without reading the images: another listing, another digest."""
+        return digest([len(self), self.class_names()])
 
     def left_out(self) -> Mapping[str, int]:
         """How many images of the source this split leaves out on purpose, by reason."""

@@ -176,7 +176,7 @@ def label_of(
     sample: TarSample, class_names: Sequence[str], *, absent: Literal["refused", "unlabelled"] = "refused"
 ) -> int:
     """The label of a sample, from ``cls`` (a decimal index), else ``json`` (``label`` or ``cls``: an index or a class
-    name; ``class``: a class name), else ``txt`` (a class name).
+    name; ``class``: a class name; null: unlabelled), else ``txt`` (a class name).
 
     Args:
         sample: the sample.
@@ -196,6 +196,8 @@ def label_of(
                 return _index_of_name(value, f"json {name}", class_names)
             if value is not None:
                 return _index(json.dumps(value), f"json {name}", len(class_names))
+        if not {"label", "cls", "class"}.isdisjoint(record):
+            return -1  # null: said to be unlabelled, as packing does
     if "txt" in sample.fields:
         return _index_of_name(_text(sample.fields["txt"], "txt"), "txt", class_names)
     if absent == "refused":

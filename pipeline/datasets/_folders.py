@@ -1,0 +1,79 @@
+"""Images in folders: the folder is the class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+
+from pipeline.datasets._listed import Entry, Found, ListedDataset
+from pipeline.datasets.base import folder_of
+from pipeline.errors import UserError
+from pipeline.images.tars import IMAGE_EXTENSIONS
+
+
+class FolderDataset(ListedDataset):
+    """Every folder that directly holds images is a class, called by its path below the root (``science/astronomy``).
+
+    Symbolic links are followed, to files and to folders. Hidden files and folders are passed over.
+    """
+
+    remedy = "Set dataset.root to the folder that holds one folder a class."
+
+    def folder(self) -> Path:
+        """The folder that holds the class folders."""
+        return folder_of(self.config.root, self.config.name, self.remedy)
+
+    def check(self) -> None:
+        """There must be a folder with at least one class of images."""
+        folder = self.folder()
+        if not self._table.entries:
+            about = "; ".join(f"{count} × {reason}" for reason, count in self.left_out().items())
+            raise UserError(f"{self.config.name}: no images in class folders below {folder}. {about or self.remedy}")
+
+    def find(self) -> Found:
+        """Walk the folders, in sorted order."""
+        root = self.folder()
+        passed_over = Counter[str]()
+        entries = [entry for path in _files(root, (), passed_over) if (entry := _entry(path, root, passed_over))]
+        return Found(entries=entries, passed_over=passed_over)
+
+    def read(self, entry: Entry) -> bytes:
+        """The bytes of the file."""
+        return Path(entry.place).read_bytes()
+
+    def identity(self, entry: Entry) -> Hashable:
+        """The file itself, whatever links lead to it."""
+        status = Path(entry.place).stat()
+        return status.st_dev, status.st_ino
+
+
+def _files(folder: Path, above: tuple[tuple[int, int], ...], passed_over: Counter[str]) -> Iterator[Path]:
+    status = folder.stat()
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        passed_over["folder that links to one above it"] += 1
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            passed_over["hidden"] += 1
+        elif path.is_dir():
+            yield from _files(path, (*above, here), passed_over)
+        elif path.is_file():
+            yield path
+        else:
+            passed_over["broken link, or no regular file"] += 1
+
+
+def _entry(path: Path, root: Path, passed_over: Counter[str]) -> Entry | None:
+    source = path.relative_to(root)
+    extension = path.suffix.lower().removeprefix(".")
+    if extension not in IMAGE_EXTENSIONS:
+        passed_over["no image by its extension"] += 1
+    elif len(source.parts) == 1:
+        passed_over["in no class folder"] += 1
+    elif not source.as_posix().isprintable():
+        passed_over["name is not printable UTF-8"] += 1
+    else:
+        return Entry(source.parent.as_posix(), source.as_posix(), extension, str(path))
+    return None

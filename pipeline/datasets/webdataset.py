@@ -1,0 +1,124 @@
+"""Images that are WebDataset tars already: there is nothing to pack, and the tars are used where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from braceexpand import braceexpand
+
+from pipeline.config import config
+from pipeline.datasets.base import About, Dataset, LabelledImage, folder_of
+from pipeline.errors import UserError
+from pipeline.images.faults import BadLabel
+from pipeline.images.manifest import FILE, TARS, Manifest, load_manifest
+from pipeline.images.tars import TarSample, index_tar, label_of, read_tar
+
+REMEDY = "Set dataset.root to the folder of the tars and dataset.tars to their pattern."
+
+
+class WebDataset(Dataset):
+    """Tars of ``<key>.jpg`` with ``<key>.cls``, ``.json`` or ``.txt`` beside it.
+
+    A folder that ``stage=pack`` filled brings its manifest, so counts, hashes and class names are known; other tars are
+    counted by their headers, and their classes come from a text file.
+    """
+
+    about: ClassVar[About] = About(
+        title="WebDataset tars",
+        source="the user's own",
+        licence="not stated: ask whoever owns the images",
+    )
+
+    @config
+    class Config:
+        """Which tars."""
+
+        # Shown in reports.
+        name: str = "webdataset"
+        # Folder of the tars, or a folder with a manifest.json of ours.
+        root: Path
+        # Names below root, with * ? [] or braces: train-{00000..00146}.tar. Not used where there is a manifest.
+        tars: str = "*.tar"
+        # Text file, one class name (a WNID, …) a line, in the order of the labels. Not used where there is a manifest.
+        class_list: Path | None = None
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest of packing, where there is one."""
+        root: Path = self.config.root
+        return load_manifest(root) if (root / FILE).exists() else None
+
+    def tars(self) -> list[Path]:
+        """The tars, in the order of the pattern, names sorted."""
+        root: Path = self.config.root
+        if self.manifest is not None:
+            return [root / TARS / tar.name for tar in self.manifest.tars]
+        names = list(braceexpand(self.config.tars))
+        return [path for name in names for path in (sorted(root.glob(name)) if _is_pattern(name) else [root / name])]
+
+    def check(self) -> None:
+        """All tars must be there, and the class list."""
+        folder_of(self.config.root, self.config.name, REMEDY)
+        paths = self.tars()
+        if not paths:
+            raise UserError(f"{self.config.name}: no {self.config.tars} in {self.config.root}. {REMEDY}")
+        missing = [path for path in paths if not path.is_file()]
+        if missing:
+            raise UserError(f"{self.config.name}: {len(missing)} of {len(paths)} tars are missing, e.g. {missing[0]}.")
+        self.class_names()
+
+    def class_names(self) -> list[str]:
+        """From the manifest or the class list; the order is the source's.
+
+        Raises:
+            UserError: there is neither, or the list names a class twice.
+        """
+        if self.manifest is not None:
+            return list(self.manifest.class_names)
+        path: Path | None = self.config.class_list
+        if path is None or not path.is_file():
+            raise UserError(
+                f"{self.config.name}: no class list{f' at {path}' if path else ''}. Set dataset.class_list to a text "
+                "file with one class name a line, in the order of the labels (empty = all unlabelled)."
+            )
+        names = path.read_text(encoding="utf-8").splitlines()
+        if len(set(names)) != len(names) or "" in names:
+            raise UserError(f"{path}: every line must be one class name, none twice and none empty.")
+        return names
+
+    def __len__(self) -> int:
+        if self.manifest is not None:
+            return self.manifest.samples
+        return sum(index_tar(path).samples for path in self.tars())
+
+    def images(self) -> Iterator[LabelledImage]:
+        """The samples in the order of the tars (mixed only if whoever packed them mixed them).
+
+        A sample whose label cannot be used comes unlabelled; caching quarantines it with the reason.
+        """
+        class_names = self.class_names()
+        for path in self.tars():
+            for sample in read_tar(path):
+                if isinstance(sample, TarSample):
+                    yield LabelledImage(
+                        key=sample.key,
+                        class_name=_class_of(sample, class_names),
+                        data=sample.data,
+                        extension=sample.extension,
+                        source=path.name,
+                    )
+
+
+def _class_of(sample: TarSample, class_names: list[str]) -> str | None:
+    try:
+        label = label_of(sample, class_names, absent="unlabelled")
+    except BadLabel:
+        return None
+    return class_names[label] if label >= 0 else None
+
+
+def _is_pattern(name: str) -> bool:
+    return any(mark in name for mark in "*?[")

@@ -1,0 +1,76 @@
+"""Packed tars as the later stages see them, whether we packed them or someone else did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.datasets import make_dataset
+from pipeline.datasets.webdataset import WebDataset
+from pipeline.errors import UserError
+from pipeline.images.manifest import TARS, Manifest, load_manifest
+from pipeline.images.tars import index_tar
+from pipeline.representation_store import UnitInfo
+
+INDEX_THREADS = 8  # of the header pass: it waits for the file system, not for the processor
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedTars:
+    """Tars of labelled images, ours or anyone's: ``units`` describes each, ``paths`` says where it lies."""
+
+    units: tuple[UnitInfo, ...]
+    paths: tuple[Path, ...]
+    class_names: tuple[str, ...]
+    longest_key: int  # in bytes; at least 1
+    max_samples: int  # of a tar
+
+
+def open_packed(source: Path | Mapping[str, Any]) -> PackedTars:
+    """The tars of a folder that ``stage=pack`` filled, or of a dataset ``{kind: webdataset, …}``.
+
+    Tars without a manifest are counted by a pass over their headers.
+
+    Raises:
+        UserError: packing is not finished there, or the dataset is not packed; a tar is broken.
+    """
+    if isinstance(source, Path):
+        return _from_manifest(source, load_manifest(source))
+    dataset = make_dataset(source)
+    if not isinstance(dataset, WebDataset):
+        raise UserError(f"dataset.kind={source['kind']} is not tars yet. Run: submit stage=pack")
+    dataset.check()
+    manifest = dataset.manifest
+    return _from_headers(dataset) if manifest is None else _from_manifest(dataset.config.root, manifest)
+
+
+def _from_manifest(folder: Path, manifest: Manifest) -> PackedTars:
+    units = [UnitInfo(name=t.name, samples=t.samples, bytes=t.bytes, sha256=t.sha256) for t in manifest.tars]
+    return PackedTars(
+        units=tuple(units),
+        paths=tuple(folder / TARS / tar.name for tar in manifest.tars),
+        class_names=manifest.class_names,
+        longest_key=max(1, *(tar.longest_key for tar in manifest.tars)),
+        max_samples=max(tar.samples for tar in manifest.tars),
+    )
+
+
+def _from_headers(dataset: WebDataset) -> PackedTars:
+    paths = dataset.tars()
+    with ThreadPoolExecutor(INDEX_THREADS) as pool:
+        indices = list(pool.map(index_tar, paths))
+    root = dataset.config.root
+    units = [
+        UnitInfo(name=path.relative_to(root).as_posix(), samples=index.samples, bytes=index.bytes)
+        for path, index in zip(paths, indices, strict=True)
+    ]
+    return PackedTars(
+        units=tuple(units),
+        paths=tuple(paths),
+        class_names=tuple(dataset.class_names()),
+        longest_key=max(1, *(index.longest_key for index in indices)),
+        max_samples=max(index.samples for index in indices),
+    )

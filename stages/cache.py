@@ -11,7 +11,7 @@ from pipeline.caching import CacheJob, CacheSettings
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.files import read_json
-from pipeline.images.packing import open_packed
+from pipeline.images.packed import open_packed
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipeline.backbones.base import Backbone
+from pipeline.images.views import normalise
 
 Array = NDArray[Any]
 
@@ -40,11 +41,8 @@ class Forward:
     def _run(self, count: int) -> None:
         batch, self.pixels = self.pixels[:count], self.pixels[count:]
         labels, self.labels = self.labels[:count], self.labels[count:]
-        preprocessing, device = self.backbone.preprocessing, self.backbone.device
-        pixels_BHWC = torch.from_numpy(np.stack(batch)).to(device, non_blocking=True)
-        mean = torch.tensor(preprocessing.mean, device=device) * 255
-        std = torch.tensor(preprocessing.std, device=device) * 255
-        images_BCHW = ((pixels_BHWC.float() - mean) / std).permute(0, 3, 1, 2)  # the memory stays channels-last
+        pixels_BHWC = torch.from_numpy(np.stack(batch)).to(self.backbone.device, non_blocking=True)
+        images_BCHW = normalise(pixels_BHWC, self.backbone.preprocessing)
         result = self.backbone.represent(images_BCHW)
         self.embedding.append(result.embedding_BD.float().cpu())
         if self.class_indices is not None:

@@ -26,8 +26,10 @@ from pipeline.caching.settings import CacheSettings
 from pipeline.config import to_plain
 from pipeline.errors import UserError
 from pipeline.files import read_json, sweep_partials, write_json
-from pipeline.images.decode import BadImage, decode
-from pipeline.images.packing import PackedTars
+from pipeline.images.decode import decode
+from pipeline.images.faults import BadSample
+from pipeline.images.packed import PackedTars
+from pipeline.images.tars import Quarantined as TarQuarantined
 from pipeline.images.tars import TarSample, label_of, read_tar
 from pipeline.images.views import VIEW_PARAMS, make_views
 from pipeline.progress import Progress
@@ -180,7 +182,7 @@ class CacheJob:
             kept.append(_Prepared(key=image.key, label=image.label, params_VP=image.params_VP))
         embedding_RVD, scores = forward.results(len(self.settings.view_names))
         limit = FLOAT16_MAX if self.settings.dtype == "float16" else float(np.finfo(np.float32).max)
-        good_R = (np.abs(embedding_RVD) <= limit).all(axis=(1, 2))  # NaN compares false
+        good_R = np.asarray((np.abs(embedding_RVD) <= limit).all(axis=(1, 2)))  # NaN compares false
         for row in np.flatnonzero(~good_R):
             reason = f"representation not finite or beyond the range of {self.settings.dtype}"
             quarantined.append(Quarantined(key=kept[row].key, reason=reason))
@@ -200,11 +202,11 @@ class CacheJob:
         workers = self.settings.workers or os.cpu_count() or 1
         return ordered_map(self._prepare_image, read_tar(self.tars.paths[unit]), workers)
 
-    def _prepare_image(self, sample: TarSample | Any) -> _Prepared:
+    def _prepare_image(self, sample: TarSample | TarQuarantined) -> _Prepared:
         if not isinstance(sample, TarSample):
             return _Prepared(key=sample.key, label=-1, reason=sample.reason)
         try:
-            label = label_of(sample, self.tars.class_names)
+            label = label_of(sample, self.tars.class_names, absent=self.settings.unlabelled)
             views = make_views(
                 decode(sample.data),
                 sample.key,
@@ -213,7 +215,7 @@ class CacheJob:
                 preprocessing=self.backbone.preprocessing,
                 augmentation=self.settings.augmentation,
             )
-        except BadImage as error:
+        except BadSample as error:
             return _Prepared(key=sample.key, label=-1, reason=str(error))
         return _Prepared(key=sample.key, label=label, pixels_VHWC=views.pixels, params_VP=views.params)
 

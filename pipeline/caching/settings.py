@@ -20,6 +20,7 @@ class CacheSettings:
     random_views: Annotated[int, Field(ge=0, le=1000)] = 0  # random augmentations beside them (7 in the paper)
     seed: int = 0  # of the random views
     augmentation: AugmentationConfig = AugmentationConfig()
+    unlabelled: Literal["refused", "unlabelled"] = "refused"  # a sample without a label is quarantined, or gets −1
     classifier: Literal["auto", "required", "off"] = "auto"  # scores of the backbone's own class head
     batch_size: Annotated[int, Field(ge=1)] = 32  # views a batch; decides low bits, so it stands in the run record
     dtype: Literal["float16", "float32"] = "float16"  # of the stored embedding

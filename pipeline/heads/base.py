@@ -107,6 +107,7 @@ class Head(nn.Module, ABC):
     """
 
     Config: ClassVar[type[Any]]
+    keeps_representation: ClassVar[bool] = False  # StopGrad heads: the embedding is the representation, bit for bit
 
     def __init__(self, config: Any, *, seed: int = 0) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ class ClassifierEntropy(Head):
     """Uncertainty = entropy of softmax(embedding · Wᵀ + b); the embedding is the representation itself."""
 
     Config = Config
+    keeps_representation = True
     weight_CD: Tensor
     bias_C: Tensor
 

@@ -24,6 +24,7 @@ class InverseNorm(Head):
     """Uncertainty = 1/‖representation‖; the embedding is the representation itself."""
 
     Config = Config
+    keeps_representation = True
 
     @property
     def needs(self) -> Needs:

@@ -43,6 +43,7 @@ class LossPrediction(Head):
     """Uncertainty = predicted task loss; the embedding is the representation itself, bit for bit."""
 
     Config = Config
+    keeps_representation = True
 
     @property
     def needs(self) -> Needs:

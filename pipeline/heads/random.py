@@ -25,6 +25,7 @@ class Random(Head):
     """Uncertainty = pseudo-random in [0, 1); the embedding is the representation itself."""
 
     Config = Config
+    keeps_representation = True
 
     @property
     def needs(self) -> Needs:

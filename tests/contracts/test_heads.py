@@ -1,0 +1,187 @@
+"""What every head promises, for every head that is found. A new head needs no line here."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+import pytest
+import torch
+
+from pipeline.heads import head_class, head_names, make_head
+from pipeline.heads.base import LinearClassifier, RepresentationBatch, Summary
+from pipeline.training.checkpoints import load_head, save_head
+
+WIDTH, CLASSES = 12, 5
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+SUMMARY = Summary(
+    width=WIDTH,
+    rows=100,
+    num_classes=CLASSES,
+    class_names=tuple("abcde"),
+    mean_D=torch.linspace(-1, 1, WIDTH),
+    scale=0.7,
+    classifier=LinearClassifier(
+        weight_CD=torch.randn(CLASSES, WIDTH, generator=generator(1)),
+        bias_C=torch.randn(CLASSES, generator=generator(2)),
+    ),
+)
+
+
+def ready(name, seed=0):
+    head = make_head({"kind": name}, seed=seed)
+    head.prepare(SUMMARY)
+    return head
+
+
+def make_batch(head, rows, seed=0):
+    views = head.needs.views
+    return RepresentationBatch(
+        representation_BVD=torch.randn(rows, views, WIDTH, generator=generator(seed)),
+        row_B=torch.arange(rows),
+        task_loss_BV=torch.rand(rows, views, generator=generator(seed + 1)) if head.needs.task_loss else None,
+        label_B=torch.randint(CLASSES, (rows,), generator=generator(seed + 2)) if head.needs.labels else None,
+        negative_BD=torch.randn(rows, WIDTH, generator=generator(seed + 3)),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+heads = pytest.mark.parametrize("name", head_names())
+trained = pytest.mark.parametrize("name", [n for n in head_names() if make_head({"kind": n}).needs.training])
+
+
+def test_the_heads_of_the_main_job_are_there():
+    assert {"loss_prediction", "classifier_entropy", "inverse_norm", "random"} <= set(head_names())
+
+
+@heads
+def test_shapes_names_and_finite_values(name):
+    head = ready(name).eval()
+    output = head(torch.randn(7, WIDTH, generator=generator()))
+    assert output.embedding_BE.ndim == 2
+    assert len(output.embedding_BE) == 7
+    assert output.primary in output.uncertainty
+    for value in output.uncertainty.values():
+        assert value.shape == (7,)
+        assert value.is_floating_point()
+        assert value.isfinite().all()
+
+
+@heads
+def test_the_same_seed_gives_the_same_bits(name):
+    x_BD = torch.randn(7, WIDTH, generator=generator())
+    head = ready(name).eval()
+    first, again, twin = head(x_BD), head(x_BD), ready(name).eval()(x_BD)
+    for output in (again, twin):
+        assert torch.equal(first.embedding_BE, output.embedding_BE)
+        for key, value in first.uncertainty.items():
+            assert torch.equal(value, output.uncertainty[key])
+
+
+@heads
+def test_making_a_head_leaves_the_global_generator_alone(name):
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    ready(name)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@heads
+def test_a_row_is_judged_by_itself(name):
+    head = ready(name).eval()
+    x_BD = torch.randn(6, WIDTH, generator=generator())
+    whole = head(x_BD)
+    for row in range(6):
+        alone = head(x_BD[row : row + 1])
+        torch.testing.assert_close(alone.embedding_BE[0], whole.embedding_BE[row])
+        torch.testing.assert_close(alone.uncertainty_B[0], whole.uncertainty_B[row], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in head_names() if head_class(n).keeps_representation])
+def test_stop_grad_heads_return_the_very_bits_of_the_representation(name):
+    head = ready(name).eval()
+    x_BD = torch.randn(6, WIDTH, generator=generator())
+    before = x_BD.clone()
+    for representation_BD in (x_BD, x_BD.half()):
+        assert head(representation_BD).embedding_BE is representation_BD
+    assert torch.equal(x_BD, before)
+
+
+@trained
+@pytest.mark.parametrize("rows", [64, 2])
+def test_gradients_are_finite_and_reach_every_parameter(name, rows):
+    head = ready(name).train()
+    output = head.loss(make_batch(head, rows))
+    assert output.total.shape == ()
+    assert output.total.isfinite()
+    output.total.backward()
+    parameters = dict(head.named_parameters())
+    assert parameters
+    for key, parameter in parameters.items():
+        assert parameter.grad is not None, key
+        assert parameter.grad.isfinite().all(), key
+
+
+@trained
+def test_a_batch_of_one_has_a_finite_loss(name):
+    head = ready(name).train()
+    assert head.loss(make_batch(head, 1)).total.isfinite()
+
+
+@trained
+def test_a_few_steps_lower_the_loss(name):
+    head = ready(name).train()
+    batch = make_batch(head, 64)
+    optimizer = torch.optim.Adam(head.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        torch.manual_seed(0)
+        loss = head.loss(batch).total
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@heads
+def test_save_and_load_gives_the_same_bits(name, tmp_path):
+    head = ready(name, seed=3).eval()
+    save_head(tmp_path, head, SUMMARY, store="0" * 64, training={"steps": 1}, metrics={"loss": 0.5})
+    loaded = load_head(tmp_path)
+    assert not loaded.training
+    assert (type(loaded), loaded.seed, loaded.config) == (type(head), 3, head.config)
+    x_BD = torch.randn(9, WIDTH, generator=generator())
+    before, after = head(x_BD), loaded(x_BD)
+    assert torch.equal(before.embedding_BE, after.embedding_BE)
+    assert before.primary == after.primary
+    for key, value in before.uncertainty.items():
+        assert torch.equal(value, after.uncertainty[key])
+
+
+@heads
+def test_the_score_is_documented(name):
+    """Every head's file says what its score is; that higher means less sure is the contract, its scale is not."""
+    text = " ".join((sys.modules[head_class(name).__module__].__doc__ or "").split())
+    assert "score" in text
+    assert "Shape suffixes" in text
+    assert "Uncertainty =" in (inspect.getdoc(head_class(name)) or "")
+
+
+@heads
+def test_a_head_does_no_input_output(name):
+    source = inspect.getsource(sys.modules[head_class(name).__module__])
+    for forbidden in ("open(", "print(", "import os", "pathlib", "cuda", "distributed", "logging"):
+        assert forbidden not in source

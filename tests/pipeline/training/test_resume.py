@@ -1,0 +1,157 @@
+"""Killed at any moment, the same call ends with the same bytes."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipeline.errors import UserError
+from pipeline.progress import Silent
+from pipeline.training.config import TrainingConfig
+from pipeline.training.loop import train
+from pipeline.training.state import STATE, state_step
+from pipeline.training.summary import summarise
+
+HEAD = {"kind": "loss_prediction", "hidden": 16}
+STEPS = 400
+CHILD = """
+import sys
+from pathlib import Path
+import torch
+from pipeline.progress import Silent
+from pipeline.representation_store import RepresentationStore
+from pipeline.training.config import TrainingConfig
+from pipeline.training.loop import train
+from pipeline.training.summary import summarise
+
+torch.set_num_threads(1)
+store = RepresentationStore.open(Path(sys.argv[1]))
+config = TrainingConfig(
+    steps=int(sys.argv[3]), batch_size=32, seeds=(0, 1), log_every=5, checkpoint_seconds=0, device="cpu"
+)
+head = {"kind": "loss_prediction", "hidden": 16}
+train(store=store, head=head, config=config, summary=summarise(store), folder=Path(sys.argv[2]), progress=Silent())
+"""
+
+
+def config(**options):
+    return TrainingConfig(
+        **{
+            "steps": STEPS,
+            "batch_size": 32,
+            "seeds": (0, 1),
+            "log_every": 5,
+            "checkpoint_seconds": 0,
+            "device": "cpu",
+            **options,
+        }
+    )
+
+
+def result(folder):
+    """Every byte of the heads, and the log without its clock."""
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("head.*"))}
+    for path in folder.rglob("log.csv"):
+        found[str(path.relative_to(folder))] = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
+    return found
+
+
+def test_killed_at_random_moments_the_weights_are_those_of_an_undisturbed_run(store, tmp_path):
+    straight = {**config().__dict__, "checkpoint_seconds": 1e9}
+    train(
+        store=store,
+        head=HEAD,
+        config=TrainingConfig(**straight),
+        summary=summarise(store),
+        folder=tmp_path / "straight",
+        progress=Silent(),
+    )
+    command = [sys.executable, "-c", CHILD, str(store.path), str(tmp_path / "killed"), str(STEPS)]
+    draw, reached = random.Random(0), []
+    for _ in range(2):
+        child = subprocess.Popen(command)
+        seen, deadline = state_step(tmp_path / "killed"), time.monotonic() + 60
+        while child.poll() is None and time.monotonic() < deadline and state_step(tmp_path / "killed") == seen:
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.2))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        reached.append(state_step(tmp_path / "killed"))
+    assert reached[0] > 0
+    assert reached == sorted(reached)
+    assert reached[-1] < STEPS, "killed too late to show anything"
+    subprocess.run(command, check=True)
+    assert result(tmp_path / "killed") == result(tmp_path / "straight")
+    assert not list((tmp_path / "killed").rglob("*.partial"))
+    assert not (tmp_path / "killed" / STATE).exists()
+
+
+class Stop(Exception):  # noqa: N818
+    pass
+
+
+class StopAt(Silent):
+    """Interrupts training after some samples."""
+
+    def __init__(self, samples):
+        self.left = samples
+
+    def bar(self, description, total, unit, *, initial=0):
+        return self
+
+    def advance(self, count=1, **shown):
+        self.left -= count
+        if self.left <= 0:
+            raise Stop
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("memory_gb", [2.0, 1e-9])
+def test_interrupted_at_every_place_of_a_short_run(store, tmp_path, memory_gb):
+    options = {"steps": 12, "log_every": 2, "memory_gb": memory_gb}
+    call = {"store": store, "head": HEAD, "summary": summarise(store)}
+    train(**call, config=config(**options), folder=tmp_path / "straight", progress=Silent())
+    for step in (1, 2, 3, 7, 11, 12):
+        with pytest.raises(Stop):
+            train(**call, config=config(**options), folder=tmp_path / "cut", progress=StopAt(step * 32))
+        train(**call, config=config(**options), folder=tmp_path / "cut", progress=Silent())
+        assert result(tmp_path / "cut") == result(tmp_path / "straight"), step
+
+
+def test_the_state_holds_no_pickle_and_all_moments(store, tmp_path):
+    with pytest.raises(Stop):
+        train(
+            store=store, head=HEAD, config=config(), summary=summarise(store), folder=tmp_path, progress=StopAt(11 * 32)
+        )
+    assert state_step(tmp_path) == 10
+    tensors = load_file(tmp_path / STATE)
+    assert {name.split(".")[0] for name in tensors} == {"0", "1"}
+    moments = [name for name in tensors if name.endswith(("exp_avg", "exp_avg_sq"))]
+    assert len(moments) == 2 * 6 * 2
+    assert all(tensors[name].abs().sum() > 0 for name in moments)
+    assert all(value.dtype == torch.float32 for value in tensors.values())
+
+
+def test_the_state_of_another_run_is_refused_with_the_difference(store, tmp_path):
+    call = {"store": store, "summary": summarise(store), "folder": tmp_path}
+    with pytest.raises(Stop):
+        train(**call, head=HEAD, config=config(), progress=StopAt(11 * 32))
+    with pytest.raises(UserError, match=r"head\.margin: 0\.1 → 0\.2"):
+        train(**call, head={**HEAD, "margin": 0.2}, config=config(), progress=Silent())
+    with pytest.raises(UserError, match=r"training\.base_lr: 0\.001 → 0\.002"):
+        train(**call, head=HEAD, config=config(base_lr=2e-3), progress=Silent())
+
+
+def test_a_damaged_state_is_refused(store, tmp_path):
+    (tmp_path / STATE).write_bytes(b"\x10\x00\x00")
+    with pytest.raises(UserError, match=r"damaged.*Remove it"):
+        train(store=store, head=HEAD, config=config(), summary=summarise(store), folder=tmp_path, progress=Silent())

@@ -1,0 +1,60 @@
+"""The paper's schedule, by its own numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.config import parse
+from pipeline.errors import UserError
+from pipeline.training.config import TrainingConfig
+from pipeline.training.schedule import learning_rate
+
+
+def test_the_papers_run():
+    config = TrainingConfig()
+    assert config.total_steps == 44_922  # 460 · 200,000 / 2,048, rounded up
+    assert config.peak_lr == pytest.approx(0.0028, abs=5e-5)
+    warmup = 25 * 200_000 / 2048
+    assert learning_rate(config, 0) == 1e-4
+    assert learning_rate(config, round(warmup / 2)) == pytest.approx((1e-4 + config.peak_lr) / 2, rel=1e-3)
+    assert learning_rate(config, round(warmup)) == pytest.approx(config.peak_lr, rel=1e-3)
+    middle = round((44_921 + warmup) / 2)
+    assert learning_rate(config, middle) == pytest.approx(config.peak_lr / 2, rel=1e-3)
+    assert learning_rate(config, 44_921) == pytest.approx(1e-8)
+
+
+def test_the_rate_rises_and_then_falls_and_keeps_its_shape_with_steps():
+    config = TrainingConfig(steps=400)
+    rates = [learning_rate(config, step) for step in range(400)]
+    top = rates.index(max(rates))
+    assert top == 22  # 400 · 25 / 460 = 21.7
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert rates[-1] == pytest.approx(1e-8)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_very_short_runs_have_a_rate(steps):
+    config = TrainingConfig(steps=steps)
+    assert all(1e-8 <= learning_rate(config, step) <= config.peak_lr for step in range(steps))
+
+
+def test_without_warm_up_the_first_rate_is_the_peak():
+    config = TrainingConfig(steps=10, warmup_episodes=0, batch_size=256)
+    assert learning_rate(config, 0) == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"seeds": [1, 1]}, "seeds must differ"),
+        ({"seeds": []}, "train_head.seeds"),
+        ({"accumulate": 3}, "multiple of 2"),
+        ({"warmup_episodes": 460}, "must be less than episodes"),
+        ({"validation_share": 1.0}, "train_head.validation_share"),
+        ({"stps": 3}, "Did you mean 'steps'"),
+    ],
+)
+def test_wrong_values_are_named(wrong, said):
+    with pytest.raises(UserError, match=said):
+        parse(TrainingConfig, wrong, "train_head")

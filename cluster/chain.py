@@ -41,6 +41,7 @@ def chain(chosen: Sequence[str], experiment: Experiment) -> dict[str, Stage]:
     for name in ordered:
         links[name] = make_stage(name, experiment)
         if name in compared and "head" in links[name].groups:
-            for head, values in experiment.compare.items():
+            others = {head: values for head, values in experiment.compare.items() if values != experiment.head}
+            for head, values in others.items():
                 links[f"{name} head={head}"] = make_stage(name, experiment.with_head(values))
     return links

@@ -8,11 +8,11 @@ from cluster.verbs import about, verb_names
 from stages.base import stage_class, stage_names
 
 _EXAMPLES = {
-    "dataset": "dataset=openclipart dataset.root=/data/openclipart",
-    "backbone": "backbone=efficientnet_lite0",
-    "head": "head=loss_prediction head.margin=0.2",
-    "cluster": "cluster=local",
-    "experiment": "experiment=demo_digits",
+    "dataset": "submit stage=pack dataset=openclipart dataset.root=/data/openclipart",
+    "backbone": "submit stage=cache backbone=efficientnet_lite0",
+    "head": "submit stage=train_head head=loss_prediction head.margin=0.2",
+    "cluster": "submit stage=all cluster=local",
+    "experiment": "submit plan experiment=demo_digits",
 }
 
 _PAGE = """\
@@ -62,7 +62,7 @@ def _about_stage(name: str) -> str:
 
 def _group(line: CommandLine, group: str) -> str:
     names = ", ".join(options(group, line.folders))
-    return f"  {group:<10} {names}\n  {'':<10} e.g. submit stage=cache {_EXAMPLES[group]}"
+    return f"  {group:<10} {names}\n  {'':<10} e.g. {_EXAMPLES[group]}"
 
 
 def _stage_pages(line: CommandLine) -> list[str]:

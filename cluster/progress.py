@@ -35,7 +35,7 @@ class TerminalProgress:
                 initial=initial,
                 file=self.stream,
                 dynamic_ncols=True,
-                leave=True,
+                leave=None,  # the outermost bar stays when it is done, those of single units go
                 delay=0.2,  # work that is done at once shows no bar
             )
         )
@@ -59,15 +59,21 @@ class _TerminalBar:
 
 
 class LineProgress:
-    """Lines with the same facts as a bar, every ten seconds and at the end; for files and pipes."""
+    """Lines with the same facts as a bar, every ten seconds and at the end; for files and pipes.
+
+    A bar inside another one, of a single unit, has a last line only if it took ten seconds.
+    """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.write = write
         self.clock = clock
+        self.outermost: Bar | None = None
 
     def bar(self, description: str, total: int | None, unit: str, *, initial: int = 0) -> Bar:
         """A bar whose first line comes after ten seconds, or at its end."""
-        return _LineBar(self, description, total, unit, initial)
+        bar = _LineBar(self, description, total, unit, initial)
+        self.outermost = self.outermost or bar
+        return bar
 
     def say(self, line: str) -> None:
         """A line."""
@@ -89,7 +95,11 @@ class _LineBar:
             self._write()
 
     def close(self) -> None:
-        self._write()
+        outermost = self._progress.outermost is self
+        if outermost:
+            self._progress.outermost = None
+        if outermost or self._progress.clock() - self._start >= SECONDS_A_LINE:
+            self._write()
 
     def _write(self) -> None:
         line = tqdm.format_meter(

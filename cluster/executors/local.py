@@ -50,7 +50,10 @@ class Local(Executor):
                     stage.finish(progress)
             except UserError as error:
                 failed = {link: str(error)}
-            except BaseException:
+            except KeyboardInterrupt:
+                progress.record("stopped")
+                raise
+            except Exception:
                 progress.record(traceback.format_exc())
                 raise
             for what, reason in failed.items():

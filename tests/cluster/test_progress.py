@@ -24,6 +24,23 @@ def test_lines_come_every_ten_seconds_and_at_the_end() -> None:
     assert lines[2:] == ["cache: 70% 70/100 [00:25<00:15,  2.00 images/s, loss=25]"]
 
 
+def test_a_short_bar_inside_another_leaves_no_line() -> None:
+    lines: list[str] = []
+    now = 0.0
+    progress = LineProgress(lines.append, clock=lambda: now)
+    outer, short = progress.bar("cache", 2, "units"), progress.bar("00000.tar", 10, "images")
+    now = 2.0
+    short.advance(10)
+    short.close()
+    outer.advance()
+    long = progress.bar("00001.tar", 10, "images")
+    now = 14.0
+    long.close()
+    outer.close()
+    progress.bar("probe", 1, "units").close()
+    assert [line.split(":")[0] for line in lines] == ["00001.tar", "cache", "probe"]
+
+
 def test_a_bar_without_an_end_counts() -> None:
     lines: list[str] = []
     now = 0.0

@@ -69,6 +69,11 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(here: Path, capsys: py
     assert "gather: 2 of 3 units to do" in capsys.readouterr().err
 
 
+def test_a_head_is_not_compared_with_itself(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stage=[gather,train,evaluate]", "head=loss_prediction_l2"]) == 0
+    assert "train head=loss_prediction_l2" not in capsys.readouterr().err
+
+
 def test_a_bug_keeps_its_traceback_and_writes_it_to_the_log(here: Path) -> None:
     with pytest.raises(RuntimeError, match="a bug"):
         main(["stage=gather", "broken=['0']"])

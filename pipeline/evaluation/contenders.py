@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.config import to_plain
 from pipeline.evaluation.scoring import Scorer, SeedScores
-from pipeline.heads.base import Head
+from pipeline.heads import make_head
+from pipeline.heads.base import Head, Summary
 from pipeline.progress import Progress
+from pipeline.training.checkpoints import load_head
 
 Role = Literal["head", "compare", "baseline"]
 ENTROPY = "classifier_entropy"  # the baseline that stands beside every head
-BASELINES = (ENTROPY, "inverse_norm", "random")
+CHANCE = "random"
+BASELINES = (ENTROPY, "inverse_norm", CHANCE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,34 @@ class Contender:
     config: Mapping[str, Any]
     heads: Mapping[int, Head]
     absent: str = ""
+
+
+def trained(name: str, role: Role, config: Mapping[str, Any], folder: Path, seeds: Sequence[int]) -> Contender:
+    """The heads that training left in ``<folder>/seed-<s>``.
+
+    Raises:
+        UserError: one is missing or damaged.
+    """
+    heads = {seed: load_head(folder / f"seed-{seed}") for seed in seeds}
+    return Contender(name=name, role=role, config=config, heads=heads)
+
+
+def untrained(name: str, role: Role, config: Mapping[str, Any], summary: Summary, seeds: Sequence[int]) -> Contender:
+    """A head with nothing to train, made ready; several seeds only where they differ."""
+    heads = {seed: make_head(config, seed=seed) for seed in (seeds if config["kind"] == CHANCE else seeds[:1])}
+    if summary.classifier is None and any(head.needs.classifier for head in heads.values()):
+        absent = "the backbone has no class head and there is no probe"
+        return Contender(name=name, role=role, config=config, heads={}, absent=absent)
+    for head in heads.values():
+        head.prepare(summary)
+    return Contender(name=name, role=role, config=config, heads=heads)
+
+
+def describe(config: Mapping[str, Any]) -> str:
+    """A head's kind and those of its values that are not the defaults: ``loss_prediction objective=l2``."""
+    head = make_head(config)
+    given, defaults = to_plain(head.config), to_plain(type(head.config)())
+    return " ".join([config["kind"], *(f"{key}={value}" for key, value in given.items() if value != defaults[key])])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,9 +56,9 @@ def write_report(folder: Path, results: Sequence[Result], about: About) -> Path:
 
     Args:
         folder: where; thumbnails that the results name lie below it.
-        results: one a collection: what :func:`pipeline.evaluation.collection_results` gives, with ``dataset`` (name),
-            ``role`` (``upstream`` or ``downstream``), ``about`` (title, source, licence, citation), and in each of the
-            extremes ``thumbnail`` (a file below ``folder``, or None).
+        results: one a collection: what :func:`pipeline.evaluation.collection_results` gives, with ``id`` (fit for a file
+            name), ``dataset`` (shown), ``role`` (``upstream`` or ``downstream``), ``about`` (title, source, licence,
+            citation), and in each of the extremes ``thumbnail`` (a file below ``folder``, or None).
         about: what made them.
     """
     caption = "R-AUROC of each score. Bars begin at chance; whiskers span the seeds."
@@ -112,6 +112,7 @@ def _headline(result: Result) -> dict[str, Any]:
     head = result["contenders"][0]
     r_auroc = head["scores"][head["primary"]]["r_auroc"]
     return {
+        "id": result["id"],
         "dataset": result["dataset"],
         "head": head["name"],
         "r_auroc": number(r_auroc),
@@ -122,18 +123,17 @@ def _headline(result: Result) -> dict[str, Any]:
 
 def _section(folder: Path, result: Result) -> dict[str, Any]:
     shown = [item["name"] for item in result["contenders"] if item["role"] == "head" or item["name"] == ENTROPY]
-    name = result["dataset"]
     return {
         "result": result,
         "plots": [
             _plot(
-                f"histograms_{name}",
+                f"histograms_{result['id']}",
                 "Uncertainty of images whose nearest neighbour is of their class (right) and of those where it is not.",
                 plots.histograms_in_words(result, shown),
                 lambda theme: plots.histograms(result, shown, theme),
             ),
             _plot(
-                f"rejection_{name}",
+                f"rejection_{result['id']}",
                 "R@1 of the images that are kept when the least certain are rejected first.",
                 plots.rejection_in_words(result),
                 lambda theme: plots.rejection_curves(result, theme),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
+from pipeline.files import write_bytes
 from pipeline.images.decode import decode
 from pipeline.images.tars import TarSample, read_tar
 
@@ -29,6 +31,26 @@ def read_thumbnails(tars: Sequence[Path], wanted: Mapping[int, Set[str]]) -> Ite
                 left.remove(sample.key)
             if not left:
                 break
+
+
+def add_thumbnails(items: Sequence[dict[str, Any]], tars: Sequence[Path], folder: Path, place: str) -> None:
+    """Write a thumbnail of each item below ``folder/place``, and its path from ``folder`` into ``item["thumbnail"]``.
+
+    Args:
+        items: with ``key`` and ``unit``, as the extremes of results have them.
+        tars: the collection's tars.
+        folder: of the report.
+        place: folder below it.
+    """
+    wanted: dict[int, set[str]] = {}
+    for item in items:
+        wanted.setdefault(item["unit"], set()).add(item["key"])
+    files = {}
+    for number, (key, data) in enumerate(read_thumbnails(tars, wanted)):
+        files[key] = f"{place}/{number:03d}.jpg"
+        write_bytes(folder / files[key], data)
+    for item in items:
+        item["thumbnail"] = files[item["key"]]
 
 
 def thumbnail(image: Image.Image) -> bytes:

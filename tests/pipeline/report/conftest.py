@@ -95,7 +95,7 @@ def make_results() -> Callable[..., list[dict[str, Any]]]:
                     (folder / file).write_bytes(thumbnail(Image.fromarray(pixels)))
                     item["thumbnail"] = file
             about = {"title": f"Made-up {name}", "source": "a generator", "licence": "none", "citation": ""}
-            results.append({"dataset": name, "role": role, "about": about, **result})
+            results.append({"id": name, "dataset": name, "role": role, "about": about, **result})
         return results
 
     return make

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from pipeline.backbones import parse_backbone
@@ -14,7 +15,7 @@ from pipeline.config import to_plain
 from pipeline.errors import UserError
 from pipeline.release.bundle import Bundle
 from pipeline.release.licence import Licence
-from pipeline.training.checkpoints import Checkpoint
+from pipeline.training.checkpoints import Checkpoint, restore_head
 
 Include = Literal["auto", "yes", "no"]
 
@@ -80,8 +81,10 @@ def assemble(
             f"release: the head was trained on representations of width {record['summary']['width']}, "
             f"the backbone {backbone.name} gives {backbone.width}. Train the head on a store of this backbone."
         )
+    head = restore_head(record, checkpoint.tensors)
     config = {
         **about,
+        "embedding_width": head(torch.zeros(1, backbone.width)).embedding_BE.shape[1],
         "head": {key: record[key] for key in ("head", "seed", "summary", "training")},
         "backbone": {
             "name": backbone.name,

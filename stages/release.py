@@ -1,0 +1,190 @@
+"""release: the head of one seed, its backbone and its results as a folder that anyone loads in two lines; one unit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.backbones import make_backbone, parse_backbone
+from pipeline.backbones.base import Backbone
+from pipeline.config import config
+from pipeline.datasets import make_dataset
+from pipeline.errors import UserError
+from pipeline.evaluation.contenders import describe
+from pipeline.files import read_json
+from pipeline.images.packed import open_packed
+from pipeline.progress import Progress
+from pipeline.release.assemble import Include, assemble, carries
+from pipeline.release.bundle import CONFIG, Bundle, verify_bundle, write_bundle
+from pipeline.release.card import kept_results, model_card
+from pipeline.release.check import NOT_CHECKED, first_batch, self_check
+from pipeline.release.licence import Licence, backbone_licence
+from pipeline.release.model import load_model
+from pipeline.training.checkpoints import Checkpoint, read_checkpoint
+from stages.base import Stage, Status, Unit, make_stage
+
+
+class Release(Stage):
+    """Put the bundle together, try it as a stranger would, and only then commit it."""
+
+    name = "release"
+    groups = ("dataset", "backbone", "head", "downstream")
+
+    @config
+    class Config:
+        """What is released."""
+
+        operational: ClassVar[frozenset[str]] = frozenset({"output"})
+
+        name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "model"  # of the bundle's folder
+        title: str | None = None  # of the model card; default: head and backbone
+        seed: int | None = None  # of the head that is released; default: the first of train_head.seeds
+        include_backbone: Include = "auto"  # auto: if its licence permits and it is not too large
+        max_backbone_mb: Annotated[float, Field(ge=0)] = 500  # what is too large for auto, in 10⁶ bytes
+        backbone_licence: str | None = None  # SPDX identifier, where it is not known by itself
+        output: Path | None = None  # run folder; default runs/release-<digest>
+
+    def inputs(self) -> tuple[str, ...]:
+        """The trained head and its results."""
+        return ("train_head", "evaluate")
+
+    @property
+    def bundle(self) -> Path:
+        """The released model."""
+        return self.folder / str(self.config.name)
+
+    @property
+    def seed(self) -> int:
+        """Which of the trained seeds is released."""
+        chosen: int | None = self.config.seed
+        return self.experiment.stages["train_head"].seeds[0] if chosen is None else chosen
+
+    def plan(self) -> list[Unit]:
+        """The bundle, unless it is there.
+
+        Raises:
+            UserError: a stage before is not done, or no head of this seed was trained.
+        """
+        if (self.bundle / CONFIG).exists():
+            return []
+        for name in self.inputs():
+            status = self.before(name).status()
+            if status.total is None or status.done < status.total:
+                raise UserError(f"release: {name} is not done in {self.before(name).folder}. Run: submit stage={name}")
+        seeds = self.experiment.stages["train_head"].seeds
+        if self.seed not in seeds:
+            raise UserError(f"release.seed={self.seed}: no such head. Valid: {', '.join(map(str, seeds))}.")
+        return [Unit(id=self.config.name, what=f"{describe(self.experiment.head)}, seed {self.seed}")]
+
+    def run(self, unit: Unit, progress: Progress) -> None:
+        """Write a candidate, load it, compare it with what was evaluated, write the bundle."""
+        bar = progress.bar("release", 3, "steps")
+        backbone = make_backbone(self.experiment.backbone)
+        checkpoint = read_checkpoint(self.before("train_head").folder / f"seed-{self.seed}")
+        bundle = self._assembled(checkpoint, backbone)
+        bar.advance()
+        candidate = self.folder / ".candidate"
+        write_bundle(candidate, bundle, "")
+        found = self._checked(candidate, backbone)
+        bar.advance()
+        config = {**bundle.config, "self_check": found}
+        write_bundle(self.bundle, replace(bundle, config=config), model_card(config, folder_name=self.config.name))
+        shutil.rmtree(candidate)
+        bar.advance()
+        bar.close()
+
+    def _assembled(self, checkpoint: Checkpoint, backbone: Backbone) -> Bundle:
+        licence = self._licence()
+        about = make_dataset(self.experiment.dataset).about
+        summary = checkpoint.record["summary"]
+        return assemble(
+            checkpoint,
+            backbone,
+            self.experiment.backbone,
+            licence=licence,
+            carried=carries(backbone, licence, self.config.include_backbone, self.config.max_backbone_mb),
+            about={
+                "title": self.config.title or f"{describe(self.experiment.head)} on {backbone.name}",
+                "experiment": self.experiment.name,
+                "digest": self.digest,
+                "data": {**asdict(about), "images": summary["rows"], "classes": summary["num_classes"]},
+                "results": kept_results(self._results),
+            },
+        )
+
+    def _licence(self) -> Licence:
+        given: str | None = self.config.backbone_licence
+        if given is not None:
+            return Licence(name=given.lower(), said_by="release.backbone_licence")
+        return backbone_licence(parse_backbone(self.experiment.backbone))
+
+    @cached_property
+    def _results(self) -> list[Mapping[str, Any]]:
+        results: list[Mapping[str, Any]] = read_json(self.before("evaluate").folder / "results.json")["results"]
+        return results
+
+    # -- the check
+
+    def _checked(self, candidate: Path, alone: Backbone) -> Mapping[str, Any]:
+        weights = self.experiment.backbone.get("path")
+        model = load_model(candidate, device=alone.device, backbone_weights=None if weights is None else Path(weights))
+        caching = self.experiment.stages["cache"]
+        for name in self.experiment.downstream:
+            scored = self._scored(name)
+            images = first_batch(self._tars(name), scored, caching.batch_size)
+            if images:
+                return self_check(model, alone, images, scored, stored_as=caching.dtype, dataset=name)
+        return NOT_CHECKED
+
+    def _scored(self, dataset: str) -> dict[str, float]:
+        """Key → the uncertainty that the evaluation stored for the released head."""
+        primary = next(
+            item["primary"] for result in self._results for item in result["contenders"] if item["role"] == "head"
+        )
+        with np.load(self.before("evaluate").folder / "rows" / f"{dataset}.npz") as rows:
+            column = rows[f"uncertainty/{describe(self.experiment.head)}/{self.seed}/{primary}"]
+            return {key.decode(): float(value) for key, value in zip(rows["key"], column, strict=True)}
+
+    def _tars(self, dataset: str) -> tuple[Path, ...]:
+        """The tars that the evaluation packed of a downstream dataset."""
+        values = self.experiment.downstream[dataset]
+        if values["kind"] == "webdataset":
+            return open_packed(values).paths
+        stages = {**self.experiment.stages, "pack": replace(self.experiment.stages["pack"], output=None)}
+        packing = make_stage("pack", replace(self.experiment, dataset=values, stages=stages))
+        return open_packed(packing.folder).paths
+
+    # -- what people ask
+
+    def status(self) -> Status:
+        """Done when the bundle's config is there, which is renamed into place with all the rest."""
+        return Status(done=int((self.bundle / CONFIG).exists()), total=1)
+
+    def verify(self, progress: Progress) -> list[str]:
+        """Check every hash and load it; the config of a bad bundle goes, so that it is made again."""
+        problems = verify_bundle(self.bundle)
+        if not problems:
+            weights = self.experiment.backbone.get("path")
+            try:
+                load_model(self.bundle, backbone_weights=None if weights is None else Path(weights))
+            except UserError as error:
+                problems = [str(error)]
+        if problems:
+            (self.bundle / CONFIG).unlink(missing_ok=True)
+        return problems
+
+    def summary(self) -> list[str]:
+        """Where the model is, and the lines that load it."""
+        return [
+            f"release: {self.bundle}",
+            "  import hedgerow",
+            f'  model = hedgerow.load("{self.bundle}")',
+            "  embedding, uncertainty = model(images)",
+        ]

@@ -34,7 +34,7 @@ from pipeline.evaluation.contenders import BASELINES, describe, trained, untrain
 from pipeline.files import read_json, sha256_file, write_bytes, write_json
 from pipeline.heads import make_head
 from pipeline.heads.base import LinearClassifier, Summary
-from pipeline.images.packing import open_packed
+from pipeline.images.packed import open_packed
 from pipeline.progress import Progress
 from pipeline.report import About, as_markdown, as_text, write_report
 from pipeline.report.thumbnails import add_thumbnails

@@ -56,7 +56,7 @@ def write_report(folder: Path, results: Sequence[Result], about: About) -> Path:
 
     Args:
         folder: where; thumbnails that the results name lie below it.
-        results: one a collection: what :func:`pipeline.evaluation.collection_results` gives, with ``id`` (fit for a file
+        results: one a collection: as :func:`pipeline.evaluation.collection_results` gives, with ``id`` (fit for a file
             name), ``dataset`` (shown), ``role`` (``upstream`` or ``downstream``), ``about`` (title, source, licence,
             citation), and in each of the extremes ``thumbnail`` (a file below ``folder``, or None).
         about: what made them.

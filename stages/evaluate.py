@@ -87,8 +87,10 @@ class Evaluate(Stage):
         """Datasets without a result.
 
         Raises:
-            UserError: a stage before is not done, a head is not trained, or a dataset is not there.
+            UserError: no dataset is named or one is not there, a stage before is not done, a head is not trained.
         """
+        if not self.collections:
+            raise UserError("evaluate: no dataset to evaluate; name some, e.g. evaluate.datasets=[digit_pairs_unseen].")
         missing = [name for name in self.collections if not self._result(name).exists()]
         if missing:
             self._require_inputs()
@@ -221,7 +223,7 @@ class Evaluate(Stage):
         results, total = self._results(), len(self.collections)
         counts = [result["counts"] for result in results]
         return Status(
-            done=len(results) if self._all_results.exists() else min(len(results), total - 1),
+            done=len(results) if self._all_results.exists() else min(len(results), max(0, total - 1)),
             total=total,
             samples=sum(count["rows"] for count in counts),
             quarantined=sum(count["quarantined"] for count in counts),

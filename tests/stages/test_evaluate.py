@@ -1,0 +1,249 @@
+"""The evaluate stage on pairs of digits with a small random backbone; heads are made ready, but not trained."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import stages.base
+from pipeline.errors import UserError
+from pipeline.heads import make_head
+from pipeline.progress import Silent
+from pipeline.representation_store import RepresentationStore
+from pipeline.training.checkpoints import load_head, save_head
+from pipeline.training.summary import summarise
+from stages.base import Experiment, Stage, Status, Unit, make_stage
+from stages.evaluate import complete
+
+RANKING = {"kind": "loss_prediction"}
+L2 = {"kind": "loss_prediction", "objective": "l2"}
+
+
+class Training(Stage):
+    """Stands for train_head: heads as they are before the first step, one a seed."""
+
+    name = "train_head"
+    groups = ("head",)
+
+    def inputs(self) -> tuple[str, ...]:
+        return ("cache",)
+
+    def meaning(self) -> Mapping[str, Any]:
+        return {"head": dict(self.experiment.head), "cache": self.before("cache").digest}
+
+    def plan(self) -> list[Unit]:
+        return [Unit(id=str(s), what=str(s)) for s in self.config.seeds if not self._folder(s).exists()]
+
+    def _folder(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}"
+
+    def run(self, unit: Unit, progress: Any) -> None:
+        summary = summarise(RepresentationStore.open(self.before("cache").folder / "store"))
+        head = make_head(self.experiment.head, seed=int(unit.id))
+        head.prepare(summary)
+        save_head(self._folder(head.seed), head, summary, store="", training={}, metrics={})
+
+    def status(self) -> Status:
+        return Status(done=len(self.config.seeds) - len(self.plan()), total=len(self.config.seeds))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = stages.base.stage_class
+    monkeypatch.setattr(stages.base, "stage_class", lambda name: Training if name == "train_head" else real(name))
+
+
+def make_experiment(root: Path) -> Experiment:
+    classes = {name: stages.base.stage_class(name).Config for name in ("pack", "cache", "evaluate")}
+    return Experiment(
+        name="small",
+        data_root=root / "data",
+        runs_root=root / "runs",
+        dataset={"kind": "digit_pairs", "name": "digits", "images_per_class": 1},
+        backbone={"model": "test_vit", "weights": "random", "num_classes": 0, "size": 64, "compute": "fp32"},
+        head=RANKING,
+        downstream={"unseen": {"kind": "digit_pairs", "name": "u", "split": "unseen", "images_per_class": 4}},
+        compare={"ranking": RANKING, "l2": L2},
+        stages={
+            "pack": classes["pack"](min_tars=2),
+            "cache": classes["cache"](random_views=1, workers=1),
+            "train_head": SimpleNamespace(seeds=(0, 1), task_loss="classifier", output=None),
+            "evaluate": classes["evaluate"](upstream_rows=40, extremes=3, device="cpu"),
+        },
+    )
+
+
+def train(experiment: Experiment) -> None:
+    for head in (RANKING, L2):
+        complete(make_stage("train_head", experiment.with_head(head)), Silent())
+
+
+def run_all(stage: Stage) -> None:
+    stage.prepare()
+    for unit in stage.plan():
+        stage.run(unit, Silent())
+    stage.finish(Silent())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    with pytest.MonkeyPatch.context() as patch:
+        real = stages.base.stage_class
+        patch.setattr(stages.base, "stage_class", lambda name: Training if name == "train_head" else real(name))
+        experiment = make_experiment(tmp_path_factory.mktemp("evaluate"))
+        train(experiment)
+        run_all(make_stage("evaluate", experiment))
+    return experiment
+
+
+def test_what_is_written(finished: Experiment) -> None:
+    stage = make_stage("evaluate", finished)
+    assert stage.plan() == []
+    status = stage.status()
+    assert (status.done, status.total, status.samples) == (2, 2, 40 + 120)
+    together = json.loads((stage.folder / "results.json").read_text())
+    assert together["digest"] == stage.digest
+    upstream, unseen = together["results"]
+    assert unseen == json.loads((stage.folder / "results" / "unseen.json").read_text())
+    assert (upstream["role"], unseen["role"]) == ("upstream", "downstream")
+    assert (upstream["counts"]["rows"], upstream["counts"]["stored"]) == (40, 70)
+    assert (unseen["counts"]["classes"], unseen["counts"]["lone"], unseen["counts"]["counted"]) == (30, 0, 120)
+    assert unseen["about"]["title"] == "Pairs of scikit-learn digits"
+    names = [(item["name"], item["role"], item["seeds"]) for item in unseen["contenders"]]
+    assert names == [
+        ("loss_prediction", "head", [0, 1]),
+        ("l2", "compare", [0, 1]),
+        ("classifier_entropy", "baseline", []),
+        ("inverse_norm", "baseline", [0]),
+        ("random", "baseline", [0, 1]),
+    ], "the head is not compared with itself"
+    assert "no class head" in unseen["contenders"][2]["absent"]
+    for item in unseen["contenders"]:
+        if item["seeds"]:
+            assert item["non_interference"] == {"embedding_identical": True, "recall_at_1_identical": True}
+    assert (stage.folder / "table.md").read_text().count("\n| ") == 2 * 5
+    assert len(list((stage.folder / "thumbnails" / "unseen").iterdir())) == 6
+    assert (stage.folder / "report.html").read_text().count('src="data:image/jpeg') == 6
+    assert stage.summary()[-1] == f"evaluate: {stage.folder / 'report.html'}"
+    assert any("loss_prediction" in line and "unseen" in line for line in stage.summary())
+
+
+def test_the_table_of_rows_is_what_the_head_says(finished: Experiment) -> None:
+    """Recomputed from the store's own arrays and the stored head, without the evaluation's code."""
+    stage = make_stage("evaluate", finished)
+    table = np.load(stage.folder / "rows" / "unseen.npz")
+    stores = [
+        path for path in finished.runs_root.glob("cache-*/store") if len(RepresentationStore.open(path).keys()) == 120
+    ]
+    store = RepresentationStore.open(stores[0])
+    assert store.layout.views == ("center",)
+    assert [key.decode() for key in table["key"]] == store.keys()
+    representation = torch.from_numpy(store.load("embedding", view=0).astype(np.float32))
+    for seed in (0, 1):
+        head = load_head(make_stage("train_head", finished).folder / f"seed-{seed}")
+        with torch.inference_mode():
+            output = head(representation)
+        column = table[f"uncertainty/loss_prediction/{seed}/{output.primary}"]
+        assert column == pytest.approx(output.uncertainty_B.numpy(), rel=1e-5)
+    similarity = torch.nn.functional.normalize(representation.double(), dim=1)
+    similarity = (similarity @ similarity.T).fill_diagonal_(-1)
+    label = torch.from_numpy(table["label"])
+    right = label[similarity.argmax(dim=1)] == label
+    assert table["correct"].tolist() == right.tolist()
+
+
+def test_another_head_touches_no_image(finished: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_images(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("an image was read")
+
+    monkeypatch.setattr("pipeline.caching.job.read_tar", no_images)
+    monkeypatch.setattr("pipeline.images.packing.write_tar", no_images)
+    stages_ = {**finished.stages, "evaluate": replace(finished.stages["evaluate"], extremes=0)}
+    other = replace(finished, head=L2, compare={}, stages=stages_)
+    stage = make_stage("evaluate", other)
+    run_all(stage)
+    first = json.loads((stage.folder / "results" / "unseen.json").read_text())["contenders"][0]
+    assert first["name"] == "loss_prediction objective=l2"
+    before = json.loads((make_stage("evaluate", finished).folder / "results" / "unseen.json").read_text())
+    assert first["scores"] == before["contenders"][1]["scores"]
+
+
+def test_the_same_bytes_again(finished: Experiment, tmp_path: Path) -> None:
+    elsewhere = replace(finished.stages["evaluate"], output=tmp_path / "again")
+    stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": elsewhere}))
+    run_all(stage)
+    original = make_stage("evaluate", finished).folder
+    files = sorted(path.relative_to(original) for path in original.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(stage.folder) for path in stage.folder.rglob("*") if path.is_file())
+    different = [str(file) for file in files if (original / file).read_bytes() != (stage.folder / file).read_bytes()]
+    assert different == []
+
+
+def test_a_damaged_table_is_found_and_made_again(finished: Experiment, tmp_path: Path) -> None:
+    config = replace(finished.stages["evaluate"], output=tmp_path / "run", extremes=0)
+    stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
+    stage.prepare()
+    stage.run(stage.plan()[1], Silent())
+    assert stage.status().done == 1
+    assert stage.verify(Silent()) == []
+    table = tmp_path / "run" / "rows" / "unseen.npz"
+    good = table.read_bytes()
+    table.write_bytes(good[:-1])
+    assert ["unseen" in problem for problem in stage.verify(Silent())] == [True]
+    assert [unit.id for unit in stage.plan()] == ["upstream", "unseen"]
+    stage.run(stage.plan()[1], Silent())
+    assert table.read_bytes() == good
+
+
+def test_nothing_counts_as_done_before_the_report(finished: Experiment, tmp_path: Path) -> None:
+    config = replace(finished.stages["evaluate"], output=tmp_path / "run", extremes=0, upstream_rows=0)
+    stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
+    stage.prepare()
+    assert [unit.id for unit in stage.plan()] == ["unseen"]
+    stage.run(stage.plan()[0], Silent())
+    assert (stage.plan(), stage.status().done) == ([], 0)
+    stage.finish(Silent())
+    assert stage.status().done == 1
+
+
+def test_a_head_that_is_not_trained(finished: Experiment) -> None:
+    wide = {"kind": "loss_prediction", "hidden": 64}
+    with pytest.raises(UserError, match=r"Run: submit stage=train_head head=wide$"):
+        make_stage("evaluate", replace(finished, compare={"wide": wide})).plan()
+    with pytest.raises(UserError, match=r"Run: submit stage=train_head$"):
+        make_stage("evaluate", replace(finished, head=wide)).plan()
+
+
+def test_nothing_to_evaluate(finished: Experiment) -> None:
+    config = replace(finished.stages["evaluate"], upstream_rows=0)
+    stage = make_stage("evaluate", replace(finished, downstream={}, stages={**finished.stages, "evaluate": config}))
+    with pytest.raises(UserError, match="no dataset to evaluate"):
+        stage.plan()
+
+
+def test_an_upstream_cache_without_the_view(finished: Experiment) -> None:
+    cache = replace(finished.stages["cache"], views=())
+    with pytest.raises(UserError, match=r"no view 'center'.*evaluate.upstream_rows=0"):
+        make_stage("evaluate", replace(finished, stages={**finished.stages, "cache": cache})).plan()
+
+
+def test_another_config_in_the_same_folder_is_refused(finished: Experiment) -> None:
+    folder = make_stage("evaluate", finished).folder
+    config = replace(finished.stages["evaluate"], output=folder, metric="l2")
+    stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
+    with pytest.raises(UserError, match=r'config\.metric: "cosine" → "l2"'):
+        stage.prepare()

@@ -1,9 +1,9 @@
 """The clip art of the Debian package ``openclipart-png``: 8,121 PNGs in 165 class folders, public domain.
 
 Real files with all that goes wrong in files: palettes, alpha, odd sizes, up to 623 megapixels. 6,900 are files, the
-other 1,221 symbolic links to a picture in another folder: one picture then has two classes. They are kept, since without
-them fewer than 83 classes would have 20 images; but ``split=unseen`` leaves out every picture that also lies in a seen
-class, so what is tested zero-shot was never seen. ``left_out()`` counts them.
+other 1,221 are symbolic links to a picture in another folder: one picture then has two classes. They are kept, since
+without them fewer than 83 classes would have 20 images; but ``split=unseen`` leaves out every picture that also lies in
+a seen class, so what is tested zero-shot was never seen. ``left_out()`` counts them.
 """
 
 from __future__ import annotations

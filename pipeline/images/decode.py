@@ -68,6 +68,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     """
     upright = TRANSPOSE.get(_orientation(image))
     rgb = _rgb(image)
+    rgb.info.clear()  # it says how the source was turned, which is done now
     return rgb if upright is None else rgb.transpose(upright)
 
 

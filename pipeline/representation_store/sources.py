@@ -146,8 +146,9 @@ def refuse_nan(store: RepresentationStore, unit: int, task_loss: NDArray[Any]) -
     if missing:
         raise UserError(
             f"{store.path}: {missing} of {len(task_loss)} rows read from unit {unit} "
-            f"({store.layout.units[unit].name}) have no task loss, and this head learns from it. The backbone has no "
-            "class head for these labels: run `submit stage=probe` first (train_head.task_loss=probe)."
+            f"({store.layout.units[unit].name}) have no task loss, and this head learns from it. "
+            "If the backbone has no class head for these labels, run `submit stage=probe` and set "
+            "train_head.task_loss=probe; rows without a label cannot have one."
         )
 
 

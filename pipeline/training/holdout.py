@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from pipeline.errors import UserError
 from pipeline.heads.base import Head, Needs
@@ -51,6 +50,8 @@ def training_rows(store: RepresentationStore, share: float) -> NDArray[np.bool_]
 @torch.no_grad()
 def rank_correlation(head: Head, store: RepresentationStore, keep: NDArray[Any], device: torch.device) -> float:
     """Spearman's correlation of the head's uncertainty with the task loss on held-out rows (``~keep``)."""
+    from scipy.stats import spearmanr  # here, because it takes a second or two to import
+
     reading = Reading(batch_size=4096, window=1 << 14, device=device)
     reader = BatchReader(store, Needs(task_loss=True), reading, keep=~keep)
     uncertainty, task_loss = [], []

@@ -32,6 +32,8 @@ from pipeline.training.members import Member, Stepped
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
 
+LOG = "log.csv"  # in the folder of each seed
+
 
 class TrainingDivergedError(UserError):
     """A loss or a weight is no longer finite; the message says at which step and on which rows."""
@@ -104,7 +106,7 @@ class _Run:
         )
         self.reader = BatchReader(store, heads[0].needs, reading, keep=self.keep)
         self.members = [Member(head, config, self.device) for head in heads]
-        self.logs = [TrainingLog(seed_folder(folder, head.seed) / "log.csv") for head in heads]
+        self.logs = [TrainingLog(seed_folder(folder, head.seed) / LOG) for head in heads]
         self.meaning = {
             "head": describe_head(heads[0]),
             "training": meaning(config),

@@ -13,7 +13,7 @@ from pipeline.representation_store import RepresentationStore, StoreLayout, Unit
 
 
 def make_store(
-    path: Path, counts: list[int], *, views: int = 2, width: int = 16, chunk_rows: int = 32
+    path: Path, counts: list[int], *, views: int = 2, width: int = 16, chunk_rows: int = 32, scored: bool = True
 ) -> RepresentationStore:
     """Rows are normal; the task loss of each view is exp of its first value."""
     layout = StoreLayout(
@@ -25,20 +25,21 @@ def make_store(
         key_bytes=16,
         chunk_rows=chunk_rows,
     )
-    store = RepresentationStore.create(path, layout, {"class_names": ["a", "b", "c"]})
+    store = RepresentationStore.create(path, layout, {"class_names": ["a", "b", "c"], "classifier": False})
     rng = np.random.default_rng(0)
     for unit, count in enumerate(counts):
         embedding_RVD = rng.normal(size=(count, views, width)).astype(np.float32)
+        scores = {
+            "task_loss": np.exp(embedding_RVD[:, :, 0]),
+            "entropy": np.ones((count, views), dtype=np.float32),
+            "top1_correct": np.ones((count, views), dtype=bool),
+        }
         rows = UnitRows(
             embedding_RVD=embedding_RVD,
             view_params_RVP=np.zeros((count, views, 1), dtype=np.float32),
             label_R=rng.integers(0, 3, count).astype(np.int32),
             keys=[f"{unit}/{row}" for row in range(count)],
-            scores={
-                "task_loss": np.exp(embedding_RVD[:, :, 0]),
-                "entropy": np.ones((count, views), dtype=np.float32),
-                "top1_correct": np.ones((count, views), dtype=bool),
-            },
+            scores=scores if scored else {},
         )
         store.write_unit(unit, rows)
     return store

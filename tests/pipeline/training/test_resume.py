@@ -20,7 +20,7 @@ from pipeline.training.state import STATE, state_step
 from pipeline.training.summary import summarise
 
 HEAD = {"kind": "loss_prediction", "hidden": 16}
-STEPS = 400
+STEPS = 200
 CHILD = """
 import sys
 from pathlib import Path
@@ -63,6 +63,7 @@ def result(folder):
     return found
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_weights_are_those_of_an_undisturbed_run(store, tmp_path):
     straight = {**config().__dict__, "checkpoint_seconds": 1e9}
     train(

@@ -1,0 +1,118 @@
+"""train_head: representation store → one trained head for each seed, all in one pass over the store; one unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pipeline.backbones import make_backbone
+from pipeline.backbones.probe import load_probe
+from pipeline.config import config
+from pipeline.errors import UserError
+from pipeline.heads import make_head
+from pipeline.heads.base import LinearClassifier
+from pipeline.progress import Progress
+from pipeline.representation_store import RepresentationStore
+from pipeline.training.checkpoints import RECORD, load_head
+from pipeline.training.config import TrainingConfig
+from pipeline.training.log import TrainingLog
+from pipeline.training.loop import LOG, seed_folder, train
+from pipeline.training.state import state_step
+from pipeline.training.summary import summarise
+from stages.base import Stage, Status, Unit
+
+
+class TrainHead(Stage):
+    """Train the experiment's head on the cached representations; the images and the backbone are not touched."""
+
+    name = "train_head"
+    groups = ("dataset", "backbone", "head")
+
+    @config
+    class Config(TrainingConfig):
+        """The training, whose losses it learns from, and where the heads lie."""
+
+        operational: ClassVar[frozenset[str]] = TrainingConfig.operational | {"output"}
+        task_loss: Literal["classifier", "probe"] = "classifier"  # the backbone's own class head, or out of fold
+        output: Path | None = None  # run folder; default runs/train_head-<digest>
+
+    def inputs(self) -> tuple[str, ...]:
+        """The store of the cache, with the probe's losses in it where they are asked for."""
+        return ("cache", "probe") if self.config.task_loss == "probe" else ("cache",)
+
+    @property
+    def store_path(self) -> Path:
+        """The representation store."""
+        return self.before("cache").folder / "store"
+
+    def seed_folders(self) -> list[Path]:
+        """Where the head of each seed lies."""
+        return [seed_folder(self.folder, seed) for seed in self.config.seeds]
+
+    def plan(self) -> list[Unit]:
+        """The whole run, unless every head is there.
+
+        Raises:
+            UserError: a stage before is not done.
+        """
+        if self._done():
+            return []
+        for name in self.inputs():
+            status = self.before(name).status()
+            if status.total is None or status.done < status.total:
+                raise UserError(
+                    f"train_head: {name} is not done in {self.before(name).folder}. Run: submit stage={name}"
+                )
+        seeds = ", ".join(str(seed) for seed in self.config.seeds)
+        left = (self.config.total_steps - state_step(self.folder)) * self.config.batch_size
+        return [Unit(id="heads", what=f"{self.experiment.head['kind']}, seeds {seeds}", samples=left)]
+
+    def run(self, unit: Unit, progress: Progress) -> None:
+        """Train all seeds side by side; goes on at the last checkpoint."""
+        store = RepresentationStore.open(self.store_path)
+        train(
+            store=store,
+            head=self.experiment.head,
+            config=self.config,
+            summary=summarise(store, self._classifier()),
+            folder=self.folder,
+            progress=progress,
+        )
+
+    def _classifier(self) -> LinearClassifier | None:
+        if not make_head(self.experiment.head).needs.classifier:
+            return None
+        if self.config.task_loss == "probe":
+            return load_probe(self.before("probe").folder)
+        return make_backbone(self.experiment.backbone).classifier()
+
+    def _done(self) -> bool:
+        return all((folder / RECORD).exists() for folder in self.seed_folders())
+
+    def status(self) -> Status:
+        """Done or not, and the samples that each head has seen by the last checkpoint."""
+        done = self._done()
+        steps = self.config.total_steps if done else state_step(self.folder)
+        trained = make_head(self.experiment.head).needs.training
+        return Status(done=int(done), total=1, samples=steps * self.config.batch_size if trained else 0)
+
+    def verify(self, progress: Progress) -> list[str]:
+        """Load every head against its hash; the record of a bad one is removed, so that the run is made again."""
+        problems = []
+        for folder in self.seed_folders():
+            try:
+                load_head(folder)
+            except UserError as error:
+                problems.append(f"unit heads: {error}")
+                (folder / RECORD).unlink(missing_ok=True)
+        return problems
+
+    def summary(self) -> list[str]:
+        """Final loss and speed of each seed, and where the heads lie."""
+        lines = []
+        for seed, folder in zip(self.config.seeds, self.seed_folders(), strict=True):
+            logged = TrainingLog(folder / LOG).rows()
+            if logged:
+                last, speed = logged[-1], max(row["samples_per_second"] for row in logged)
+                lines.append(f"train_head: seed {seed}: final loss {last['loss']:.4f}, up to {speed:,.0f} samples/s")
+        return [*lines, f"train_head: {self.folder}"]

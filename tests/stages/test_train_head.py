@@ -1,0 +1,143 @@
+"""The stage over a store that a cache left: planning, running, going on, verifying."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import yaml
+
+from pipeline.config import parse, to_plain
+from pipeline.errors import UserError
+from pipeline.progress import Silent
+from pipeline.training.checkpoints import load_head
+from stages.base import Experiment, make_stage, stage_class
+from tests.pipeline.training.conftest import make_store
+
+HEAD = {"kind": "loss_prediction", "hidden": 8}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    def make(head=HEAD, **options):
+        values = {"steps": 20, "batch_size": 32, "device": "cpu", **options}
+        return Experiment(
+            name="tiny",
+            data_root=tmp_path / "data",
+            runs_root=tmp_path / "runs",
+            dataset={"kind": "webdataset", "root": "nowhere"},
+            backbone={"model": "never loaded"},
+            head=head,
+            downstream={},
+            compare={},
+            stages={
+                "cache": stage_class("cache").Config(),
+                "probe": stage_class("probe").Config(folds=2, l2=(0.1,)),
+                "train_head": parse(stage_class("train_head").Config, values, "train_head"),
+            },
+        )
+
+    return make
+
+
+@pytest.fixture
+def stage(experiment):
+    def make(**options):
+        stage = make_stage("train_head", experiment(**options))
+        if not stage.store_path.exists():
+            make_store(stage.store_path, [50, 30])
+        return stage
+
+    return make
+
+
+def go(stage):
+    stage.prepare()
+    for unit in stage.plan():
+        stage.run(unit, Silent())
+
+
+def test_plan_run_status_and_nothing_left_to_do(stage):
+    it = stage(seeds=[0, 4])
+    it.prepare()
+    (unit,) = it.plan()
+    assert (unit.samples, unit.what) == (640, "loss_prediction, seeds 0, 4")
+    assert (it.status().done, it.status().total) == (0, 1)
+    it.run(unit, Silent())
+    assert it.plan() == []
+    assert (it.status().done, it.status().samples) == (1, 640)
+    assert [load_head(folder).seed for folder in it.seed_folders()] == [0, 4]
+    assert it.verify(Silent()) == []
+    lines = it.summary()
+    assert "seed 4: final loss 0." in lines[1]
+    assert "samples/s" in lines[1]
+    assert str(it.folder) in lines[-1]
+
+
+def test_the_run_folder_is_that_of_the_head_and_the_training(stage):
+    folders = {
+        stage().folder,
+        stage(base_lr=2e-3).folder,
+        stage(head={**HEAD, "margin": 0.2}).folder,
+        stage(task_loss="probe").folder,
+        stage(seeds=[1]).folder,
+    }
+    assert len(folders) == 5
+    assert stage(device="cuda", threads=7, memory_gb=9, log_every=3).folder == stage().folder
+
+
+def test_a_cache_that_is_not_done_is_refused(experiment):
+    it = make_stage("train_head", experiment())
+    with pytest.raises(UserError, match=r"cache is not done .*Run: submit stage=cache"):
+        it.plan()
+
+
+def test_without_task_losses_the_probe_is_named(experiment):
+    it = make_stage("train_head", experiment())
+    make_store(it.store_path, [50, 30], scored=False)
+    with pytest.raises(UserError, match=r"50 of 50 rows .* have no task loss.*stage=probe"):
+        go(it)
+
+
+def test_with_a_probe_the_losses_are_its_and_the_entropy_head_carries_it(stage):
+    it = stage(task_loss="probe", head={"kind": "classifier_entropy"})
+    assert it.inputs() == ("cache", "probe")
+    with pytest.raises(UserError, match="probe is not done"):
+        it.plan()
+    probe = it.before("probe")
+    go(probe)
+    probe.finish(Silent())
+    go(it)
+    assert it.plan() == []
+    assert load_head(it.seed_folders()[0]).weight_CD.shape == (3, 16)
+    assert it.status().samples == 0
+    assert it.summary() == [f"train_head: {it.folder}"]
+
+
+def test_a_damaged_head_is_found_and_made_again(stage):
+    it = stage()
+    go(it)
+    path = it.seed_folders()[0] / "head.safetensors"
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    (problem,) = it.verify(Silent())
+    assert "head.safetensors" in problem
+    assert it.status().done == 0
+    go(it)
+    assert path.read_bytes() == good
+
+
+def test_the_yaml_holds_every_value_and_its_default():
+    from cluster.compose import CONFIGS
+
+    config = stage_class("train_head").Config
+    values = yaml.safe_load((CONFIGS / "stage" / "train_head.yaml").read_text(encoding="utf-8"))
+    assert to_plain(parse(config, values, "train_head")) == to_plain(config())
+    assert values.keys() == to_plain(config()).keys()

@@ -1,0 +1,236 @@
+"""What is cached is what the backbone says of the images, whatever is in the way of it."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from scipy.special import log_softmax
+
+from pipeline.backbones import make_backbone
+from pipeline.backbones.base import Representation
+from pipeline.caching import CacheJob, CacheSettings
+from pipeline.caching.ordered_map import ordered_map
+from pipeline.errors import UserError
+from pipeline.files import sha256_file
+from pipeline.images.packed import PackedTars
+from pipeline.images.tars import read_tar
+from pipeline.progress import Silent
+from pipeline.representation_store import RepresentationStore
+
+
+def cache(tars: PackedTars, store: Path, backbone: dict[str, object], **settings: object) -> RepresentationStore:
+    job = CacheJob(tars=tars, store=store, backbone=backbone, settings=CacheSettings(**settings))
+    job.prepare()
+    for unit in job.missing():
+        job.run(unit, Silent())
+    return RepresentationStore.open(store)
+
+
+def tree(store: Path) -> dict[str, str]:
+    files = [path for path in sorted(store.rglob("*")) if path.is_file() and "telemetry" not in path.parts]
+    return {str(path.relative_to(store)): sha256_file(path) for path in files}
+
+
+def rewrite(tar: Path, target: Path, change: dict[int, bytes]) -> None:
+    """Copy a tar, with the bytes of some of its images changed."""
+    images = 0
+    with tarfile.open(tar) as source, tarfile.open(target, "w") as copy:
+        for member in source.getmembers():
+            data = source.extractfile(member).read()  # type: ignore[union-attr]
+            if member.name.endswith(".png"):
+                data = change.get(images, data)
+                images += 1
+            member.size = len(data)
+            copy.addfile(member, io.BytesIO(data))
+
+
+def with_first_tar(packed: PackedTars, tar: Path) -> PackedTars:
+    return replace(packed, paths=(tar, *packed.paths[1:]))
+
+
+def test_rows_are_the_images_in_tar_order(packed, backbone, tmp_path):
+    """Embedding, scores and labels against timm, Pillow and scipy alone."""
+    store = cache(packed, tmp_path / "store", backbone, views=("center",))
+    made = make_backbone(backbone)
+    model = timm.create_model("resnet10t", num_classes=70).eval()
+    model.load_state_dict(made.state_dict())
+    p = made.preprocessing
+    for unit, path in enumerate(packed.paths):
+        samples = list(read_tar(path))
+        assert store.commit(unit).rows == len(samples)
+        assert [k.decode() for k in store.read("key", unit)] == [sample.key for sample in samples]
+        labels = [int(sample.fields["cls"]) for sample in samples]
+        np.testing.assert_array_equal(store.read("label", unit), labels)
+        transform = timm.data.create_transform(
+            (3, p.size, p.size),
+            is_training=False,
+            mean=p.mean,
+            std=p.std,
+            crop_pct=p.crop,
+            interpolation=p.interpolation,
+        )
+        images = torch.stack([transform(Image.open(io.BytesIO(s.data)).convert("RGB")) for s in samples])
+        with torch.inference_mode():
+            logits = model(images).double().numpy()
+            features = model.forward_head(model.forward_features(images), pre_logits=True).numpy()
+        np.testing.assert_allclose(store.read("embedding", unit, view=0), features, rtol=2e-2, atol=2e-2)
+        log_probability = log_softmax(logits, axis=1)
+        loss = -log_probability[np.arange(len(labels)), labels]
+        np.testing.assert_allclose(store.read("task_loss", unit, view=0), loss, rtol=1e-2)
+        entropy = -(np.exp(log_probability) * log_probability).sum(axis=1)
+        np.testing.assert_allclose(store.read("entropy", unit, view=0), entropy, rtol=1e-2)
+        np.testing.assert_array_equal(store.read("top1_correct", unit, view=0), logits.argmax(axis=1) == labels)
+
+
+def test_workers_and_order_do_not_change_a_byte(packed, backbone, tmp_path):
+    settings = {"views": ("center",), "random_views": 2, "batch_size": 7}
+    cache(packed, tmp_path / "one", backbone, workers=1, **settings)
+    cache(packed, tmp_path / "three", backbone, workers=3, **settings)
+    job = CacheJob(
+        tars=packed, store=tmp_path / "back", backbone=backbone, settings=CacheSettings(workers=2, **settings)
+    )
+    for unit in reversed(job.missing()):
+        CacheJob(tars=packed, store=job.path, backbone=backbone, settings=job.settings).run(unit, Silent())
+    assert tree(tmp_path / "one") == tree(tmp_path / "three") == tree(tmp_path / "back")
+
+
+def test_random_views_differ_and_are_described(packed, backbone, tmp_path):
+    store = cache(packed, tmp_path / "store", backbone, views=("center",), random_views=2)
+    embedding = store.load("embedding").astype(np.float32)
+    assert store.layout.views == ("center", "random0", "random1")
+    assert (np.abs(embedding[:, 1] - embedding[:, 2]).max(axis=1) > 0).all()
+    width = store.load("view_params")[:, :, store.layout.view_params.index("crop_width")]
+    assert (width[:, 1:] > 0).all()
+    assert (width[:, 1:] <= 1).all()
+    assert width[:, 1].std() > 0.05
+
+
+def test_another_config_on_the_same_store_is_refused(packed, backbone, tmp_path):
+    cache(packed, tmp_path / "store", backbone)
+    with pytest.raises(UserError, match=r"batch_size: 32 → 16"):
+        cache(packed, tmp_path / "store", backbone, batch_size=16)
+    with pytest.raises(UserError, match=r"backbone\.\S*: .* → "):
+        cache(packed, tmp_path / "store", {**backbone, "seed": 1})
+
+
+def test_bad_images_are_quarantined_and_the_rest_is_stored(packed, backbone, tmp_path):
+    rewrite(packed.paths[0], tmp_path / "bad.tar", {1: b"no image", 4: b""})
+    tars = with_first_tar(packed, tmp_path / "bad.tar")
+    store = cache(tars, tmp_path / "store", backbone, max_quarantined=0.2)
+    whole = cache(packed, tmp_path / "whole", backbone)
+    commit = store.commit(0)
+    assert [item.key for item in commit.quarantined] == [whole.keys()[1], whole.keys()[4]]
+    assert "none of the formats" in commit.quarantined[0].reason
+    assert commit.quarantined[1].reason == "empty file (0 bytes)"
+    assert commit.rows == whole.commit(0).rows - 2
+    kept = [i for i in range(whole.commit(0).rows) if i not in (1, 4)]
+    np.testing.assert_allclose(
+        store.read("embedding", 0).astype(float), whole.read("embedding", 0)[kept].astype(float), rtol=1e-2, atol=1e-3
+    )
+
+
+def test_a_unit_past_the_failure_budget_fails_alone_and_can_be_mended(packed, backbone, tmp_path):
+    rewrite(packed.paths[0], tmp_path / "bad.tar", {1: b"no image", 4: b""})
+    job = CacheJob(
+        tars=with_first_tar(packed, tmp_path / "bad.tar"),
+        store=tmp_path / "store",
+        backbone=backbone,
+        settings=CacheSettings(max_quarantined=0.01),
+    )
+    with pytest.raises(UserError, match=r"bad.tar: 2 of 23 samples .* max_quarantined=0.01 .* no image"):
+        job.run(0, Silent())
+    job.run(1, Silent())
+    assert job.store.committed() == [1]
+    assert (tmp_path / "store" / "failures" / "000000.json").exists()
+    rewrite(packed.paths[0], tmp_path / "bad.tar", {})
+    job.run(0, Silent())
+    assert job.store.committed() == [0, 1]
+    assert not list((tmp_path / "store" / "failures").iterdir())
+
+
+def test_a_truncated_tar_fails_its_unit_and_stores_nothing(packed, backbone, tmp_path):
+    data = packed.paths[0].read_bytes()
+    (tmp_path / "cut.tar").write_bytes(data[: len(data) // 2])
+    job = CacheJob(
+        tars=with_first_tar(packed, tmp_path / "cut.tar"),
+        store=tmp_path / "store",
+        backbone=backbone,
+        settings=CacheSettings(),
+    )
+    with pytest.raises(UserError, match=r"cut.tar: broken at byte \d+"):
+        job.run(0, Silent())
+    assert job.store.committed() == []
+    assert not job.store.shard_path("embedding", 0).exists()
+
+
+def test_labels_must_fit_a_required_classifier(packed, backbone, tmp_path):
+    names = list(packed.class_names)
+    other = {**backbone, "class_list": [*names[:-1], "a cat"]}
+    with pytest.raises(UserError, match=rf"1 of the 70 classes .* 70 classes of .*: {names[-1]}"):
+        cache(packed, tmp_path / "required", other, classifier="required")
+    with pytest.raises(UserError, match=r"cache.classifier=off"):
+        cache(packed, tmp_path / "partly", other)
+    store = cache(packed, tmp_path / "off", other, classifier="off")
+    assert np.isnan(store.load("task_loss")).all()
+    foreign = {**backbone, "class_list": [f"cat {i}" for i in range(70)]}
+    assert np.isnan(cache(packed, tmp_path / "none", foreign).load("entropy")).all()
+
+
+def test_classes_are_matched_by_name_not_by_place(packed, backbone, tmp_path):
+    store = cache(packed, tmp_path / "store", backbone)
+    turned = cache(packed, tmp_path / "turned", {**backbone, "class_list": list(reversed(packed.class_names))})
+    np.testing.assert_array_equal(store.load("entropy"), turned.load("entropy"))
+    assert (store.load("task_loss") != turned.load("task_loss")).mean() > 0.9
+
+
+def test_a_representation_that_is_not_finite_is_quarantined(packed, backbone, tmp_path):
+    job = CacheJob(
+        tars=packed, store=tmp_path / "store", backbone=backbone, settings=CacheSettings(max_quarantined=0.2)
+    )
+    honest = job.backbone.represent
+
+    def represent(images_BCHW: torch.Tensor) -> Representation:
+        result = honest(images_BCHW)
+        embedding_BD = result.embedding_BD.clone()
+        embedding_BD[2, 5], embedding_BD[3, 0] = torch.nan, 1e6
+        return Representation(embedding_BD=embedding_BD, logits_BC=result.logits_BC)
+
+    job.backbone.represent = represent  # type: ignore[method-assign]
+    commit = job.run(0, Silent())
+    keys = [sample.key for sample in read_tar(packed.paths[0])]
+    assert [item.key for item in commit.quarantined] == [keys[2], keys[3]]
+    assert all("not finite or beyond the range of float16" in item.reason for item in commit.quarantined)
+
+
+def test_ordered_map_keeps_the_order_and_bounds_what_is_under_way():
+    taken: list[int] = []
+
+    def items():
+        for item in range(50):
+            taken.append(item)
+            yield item
+
+    results = ordered_map(lambda x: x * x, items(), 3)
+    assert next(results) == 0
+    assert len(taken) <= 3 * 2 + 4
+    assert list(results) == [x * x for x in range(1, 50)]
+
+
+def test_ordered_map_passes_an_error_on():
+    def fail(x: int) -> int:
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    results = ordered_map(fail, range(10), 2)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(results)

@@ -84,6 +84,7 @@ def assemble(
     head = restore_head(record, checkpoint.tensors)
     config = {
         **about,
+        "keeps_representation": head.keeps_representation,
         "embedding_width": head(torch.zeros(1, backbone.width)).embedding_BE.shape[1],
         "head": {key: record[key] for key in ("head", "seed", "summary", "training")},
         "backbone": {

@@ -1,0 +1,116 @@
+import copy
+import re
+
+import pytest
+
+from pipeline.evaluation import Scorer, collection_results, score_all
+from pipeline.progress import Silent
+from pipeline.release.card import kept_results, model_card
+from tests.pipeline.report.conftest import contenders, made_up_rows
+
+
+@pytest.fixture(scope="module")
+def results():
+    found = []
+    for name, role in (("seen", "upstream"), ("unseen", "downstream")):
+        scorer = Scorer(made_up_rows(200, 8, seed=len(name)))
+        about = {"title": f"The {name} ones", "source": "here", "licence": "mit", "citation": ""}
+        scored = score_all(scorer, contenders(), Silent())
+        found.append({"dataset": name, "role": role, "about": about, **collection_results(scorer, scored, extremes=2)})
+    return found
+
+
+@pytest.fixture
+def config(results):
+    return {
+        "title": "A title",
+        "embedding_width": 64,
+        "keeps_representation": True,
+        "digest": "d" * 64,
+        "data": {"title": "Pictures", "source": "there", "licence": "cc0", "citation": "", "images": 100, "classes": 9},
+        "head": {"head": {"kind": "loss_prediction", "margin": 0.1}, "seed": 2},
+        "backbone": {
+            "name": "a_vit",
+            "values": {"weights": "package", "package": "vit-weights", "path": None, "seed": 0},
+            "weights_sha256": "w" * 64,
+            "preprocessing": {"size": 224},
+            "licence": "mit",
+            "licence_said_by": "timm",
+            "carried": False,
+        },
+        "results": kept_results(results),
+        "self_check": {
+            "images": 16,
+            "dataset": "unseen",
+            "tolerance": 1e-4,
+            "rounding": 2e-4,
+            "embedding_identical": True,
+        },
+    }
+
+
+def test_it_says_what_where_from_and_how_to_load(config):
+    card = model_card(config, folder_name="my-model")
+    for part in (
+        "# A title",
+        'model = hedgerow.load("my-model")',
+        "(B, 64)",
+        "seed 2 (margin 0.1)",
+        "pip install vit-weights",
+        "d" * 64,
+        "w" * 64,
+        "100 images of 9 classes: **Pictures**",
+        "**ranks**",
+        "not a probability",
+        "Pretrained Visual Uncertainties",
+        "run on 16 images of unseen",
+    ):
+        assert part in card
+    assert "None" not in card
+    assert not re.search(r"\n{3,}", card)
+    assert card.endswith("```\n")
+
+
+def test_the_entropy_baseline_stands_beside_the_head_and_other_heads_do_not(config, results):
+    card = model_card(config, folder_name="model")
+    unseen = [line for line in card.splitlines() if line.startswith("| unseen")]
+    assert len(unseen) == 4
+    for name in ("loss_prediction", "classifier_entropy", "inverse_norm", "random"):
+        assert sum(f"| {name} |" in line for line in unseen) == 1
+    assert "loss_prediction_l2" not in card
+    head = next(item for item in results[1]["contenders"] if item["role"] == "head")
+    shown = f"{head['scores']['score']['r_auroc']['median']:.3f}"
+    assert any(shown in line for line in unseen if "loss_prediction" in line)
+
+
+def test_only_downstream_counts_as_zero_shot(config):
+    card = model_card(config, folder_name="model")
+    sentence = next(line for line in card.splitlines() if line.startswith("Zero-shot"))
+    assert "**unseen** (The unseen ones" in sentence
+    assert "seen ones" not in sentence.replace("unseen ones", "")
+
+
+def test_what_was_not_evaluated_is_said(config):
+    bare = {**config, "results": [], "self_check": {"images": 0}}
+    card = model_card(bare, folder_name="model")
+    assert "It was not evaluated." in card
+    assert "no evaluated images to compare with" in card
+    upstream = {**config, "results": config["results"][:1]}
+    assert "not evaluated on a downstream dataset" in model_card(upstream, folder_name="model")
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({"weights": "pretrained"}, "downloaded by timm"),
+        ({"weights": "ours"}, "comes with Hedgerow"),
+        ({"weights": "random", "seed": 7}, "at random from seed 7"),
+        ({"weights": "file", "path": "vit.npz"}, "backbone_weights=<file>"),
+    ],
+)
+def test_it_says_how_the_backbone_is_had(config, weights, said):
+    changed = copy.deepcopy(config)
+    changed["backbone"]["values"].update(package=None, **weights)
+    assert said in model_card(changed, folder_name="model")
+    changed["backbone"]["carried"] = True
+    assert "carried in this bundle" in model_card(changed, folder_name="model")

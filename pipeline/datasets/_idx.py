@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
@@ -32,11 +33,11 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     try:
         data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
         zero, kind, axes = struct.unpack(">HBB", data[:4])
+        if zero or kind != UNSIGNED_BYTE:
+            raise UserError(f"{path} is not an IDX file of unsigned bytes: it begins with {data[:4].hex(' ')}")
         shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
-    except (OSError, EOFError, struct.error) as error:
+    except (OSError, EOFError, zlib.error, struct.error) as error:
         raise UserError(f"{path} is not a whole IDX file: {error}. Get it again.") from None
-    if zero or kind != UNSIGNED_BYTE:
-        raise UserError(f"{path} is not an IDX file of unsigned bytes: it begins with {data[:4].hex(' ')}")
     values = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
     if values.size != np.prod(shape, dtype=np.int64):
         raise UserError(f"{path} holds {values.size} values where its header says {shape}. Get it again.")

@@ -1,5 +1,7 @@
 """A tar is whole or broken at a stated byte; nothing in between."""
 
+import contextlib
+import gzip
 import re
 import tarfile
 import time
@@ -108,8 +110,6 @@ def test_two_tars_joined(make_tar):
 
 
 def test_a_gzipped_tar_is_named(make_tar):
-    import gzip
-
     path = make_tar(THREE)
     path.write_bytes(gzip.compress(path.read_bytes()))
     assert "unpack it first" in broken_at(path)[1]
@@ -151,7 +151,5 @@ def test_flipped_bytes_give_members_or_broken_tar(make_tar, flips):
     for place, mask in flips:
         data[place] ^= mask
     path.write_bytes(data)
-    try:
+    with contextlib.suppress(BrokenTar):
         assert len(members(path)) <= 3
-    except BrokenTar:
-        pass

@@ -120,7 +120,7 @@ def test_grouping_against_a_plain_statement_of_the_rules(names):
 
 
 def sample(**fields):
-    return TarSample(key="k", data=b"", extension="png", fields={name: value for name, value in fields.items()})
+    return TarSample(key="k", data=b"", extension="png", fields=fields)
 
 
 @pytest.mark.parametrize(

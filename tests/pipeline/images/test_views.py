@@ -1,4 +1,4 @@
-"""Views: timm's evaluation transform to the byte, the paper's augmentation in distribution, and no dependence on order."""
+"""Views: timm's evaluation transform to the byte, the paper's augmentation in distribution, whatever the order."""
 
 import math
 import random
@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy.stats import kstest, ks_2samp
+from scipy.stats import ks_2samp, kstest
 from timm.data import create_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
-from torchvision.transforms import ColorJitter
-from torchvision.transforms import functional as F
+from torchvision.transforms import ColorJitter, functional
 
 from pipeline.backbones.base import Preprocessing
 from pipeline.errors import UserError
@@ -211,10 +210,10 @@ def test_applying_is_what_torchvision_does():
             jitter=factors,
             order=order,
         )
-        mode = F.InterpolationMode.BICUBIC if drawn.bicubic else F.InterpolationMode.BILINEAR
-        expected = F.hflip(F.resized_crop(image, 11, 7, 50, 60, [32, 32], mode))
+        mode = functional.InterpolationMode.BICUBIC if drawn.bicubic else functional.InterpolationMode.BILINEAR
+        expected = functional.hflip(functional.resized_crop(image, 11, 7, 50, 60, [32, 32], mode))
         for name in names:
-            expected = getattr(F, f"adjust_{name}")(expected, factors[name])
+            expected = getattr(functional, f"adjust_{name}")(expected, factors[name])
         assert np.array_equal(np.asarray(apply(drawn, image, 32)), np.asarray(expected))
 
 

@@ -1,0 +1,93 @@
+"""Folders of images, and the clip art's package."""
+
+import os
+
+import pytest
+
+from pipeline.datasets import make_dataset
+from pipeline.datasets._listed import ALSO_SEEN
+from pipeline.errors import UserError
+
+
+def folder(root, **config):
+    return make_dataset({"kind": "image_folder", "root": str(root), **config})
+
+
+def test_folder_is_class_and_bytes_are_the_files_own(tree, picture):
+    root = tree({"cats": 2, "dogs/small": 2, "dogs": 1})
+    dataset = folder(root)
+    dataset.check()
+    assert dataset.class_names() == ["cats", "dogs", "dogs/small"]
+    assert len(dataset) == 5
+    for image in dataset.images():
+        assert image.data == (root / image.source).read_bytes()
+        assert image.source == f"{image.class_name}/{image.source[-5:]}"
+        assert image.key == image.source.removesuffix(".png")
+
+
+def test_only_images_count_and_the_rest_is_counted(tree, picture):
+    root = tree({"cats": 2})
+    (root / "cats" / "UPPER.JPEG").write_bytes(picture(9, "JPEG"))
+    (root / "cats" / "notes.txt").write_text("x")
+    (root / "cats" / "._0.png").write_bytes(b"mac")
+    (root / "loose.png").write_bytes(picture(8))
+    (root / "cats" / "gone.png").symlink_to(root / "nowhere.png")
+    (root / ".git").mkdir()
+    dataset = folder(root)
+    assert sorted(image.source for image in dataset.images()) == ["cats/0.png", "cats/1.png", "cats/UPPER.JPEG"]
+    assert {image.extension for image in dataset.images()} == {"png", "jpeg"}
+    assert dataset.left_out() == {
+        "no image by its extension": 1,
+        "hidden": 2,
+        "in no class folder": 1,
+        "broken link, or no regular file": 1,
+    }
+
+
+def test_links_to_files_and_folders_are_followed_but_not_in_circles(tree):
+    root = tree({"cats": 2})
+    other = tree({"birds": 3}, root="elsewhere")
+    (root / "birds").symlink_to(other / "birds")
+    (root / "cats" / "linked.png").symlink_to(other / "birds" / "0.png")
+    (root / "cats" / "up").symlink_to(root)
+    dataset = folder(root)
+    assert dataset.class_names() == ["birds", "cats"]
+    assert len(dataset) == 6
+    assert dataset.left_out() == {"folder that links to one above it": 1}
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_picture_of_a_seen_class_is_not_unseen_whatever_kind_of_link(tree, link):
+    root = tree({f"c{i}": 3 for i in range(6)})
+    seen, unseen = (folder(root, split=split).class_names()[0] for split in ("seen", "unseen"))
+    before = len(folder(root, split="unseen"))
+    link(root / seen / "0.png", root / unseen / "twin.png")
+    dataset = folder(root, split="unseen")
+    assert len(dataset) == before
+    assert dataset.left_out() == {ALSO_SEEN: 1}
+    assert len(folder(root)) == 19
+
+
+def test_what_is_missing_is_said(tmp_path, tree):
+    with pytest.raises(UserError, match=r"image_folder: no folder at .*nowhere\. Set dataset\.root"):
+        folder(tmp_path / "nowhere").check()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no images in class folders below"):
+        folder(tmp_path / "empty").check()
+    with pytest.raises(UserError, match="2 × class of fewer than 5 images"):
+        folder(tree({"cats": 2}), min_images_per_class=5).check()
+
+
+@pytest.mark.parametrize("inside", ["usr/share/openclipart/png", ""])
+def test_openclipart_finds_its_folder_in_the_package_or_itself(tree, inside):
+    tree({f"{inside}/animals/birds".strip("/"): 20, f"{inside}/rare".strip("/"): 19})
+    dataset = make_dataset({"kind": "openclipart", "root": str(tree({}))})
+    dataset.check()
+    assert dataset.class_names() == ["animals/birds"]
+    assert dataset.left_out() == {"class of fewer than 20 images": 19}
+    assert {image.key.rpartition("/")[0] for image in dataset.images()} == {"animals/birds"}
+
+
+def test_openclipart_says_how_to_get_it(tmp_path):
+    with pytest.raises(UserError, match=r"apt-get download openclipart-png && dpkg-deb -x"):
+        make_dataset({"kind": "openclipart", "root": str(tmp_path / "no")}).check()

@@ -1,0 +1,121 @@
+"""Tars of one class each, and tars that are WebDataset already."""
+
+import io
+import tarfile
+
+import pytest
+
+from pipeline.datasets import make_dataset
+from pipeline.errors import UserError
+from pipeline.images.archive import BrokenTar
+from pipeline.images.packing import open_packed
+
+
+def write_tar(path, members):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+# -- class tars
+
+
+@pytest.fixture
+def class_tars(tmp_path, picture):
+    write_tar(tmp_path / "n02.tar", [(f"n02_{i}.JPEG", picture(i, "JPEG")) for i in range(5)])
+    write_tar(
+        tmp_path / "n01.tar", [("sub/n01_1.JPEG", picture(9, "JPEG")), ("list.txt", b""), ("n01.v2.png", picture(8))]
+    )
+    return tmp_path
+
+
+def test_tar_is_class(class_tars, picture):
+    dataset = make_dataset({"kind": "class_tars", "root": str(class_tars)})
+    dataset.check()
+    assert dataset.class_names() == ["n01", "n02"]
+    images = {image.key: image for image in dataset.images()}
+    assert set(images) == {"n01/sub/n01_1", "n01/n01_v2", *(f"n02/n02_{i}" for i in range(5))}
+    assert images["n02/n02_3"].data == picture(3, "JPEG")
+    assert images["n01/n01_v2"].data == picture(8)
+    assert images["n01/sub/n01_1"].extension == "jpeg"
+    assert dataset.left_out() == {"no image by its extension": 1}
+
+
+def test_a_broken_class_tar_is_named(class_tars):
+    path = class_tars / "n02.tar"
+    path.write_bytes(path.read_bytes()[:1500])
+    with pytest.raises(BrokenTar, match=r"n02\.tar: broken at byte 1500"):
+        make_dataset({"kind": "class_tars", "root": str(class_tars)}).check()
+
+
+def test_no_class_tars(tmp_path):
+    with pytest.raises(UserError, match=r"no \*\.tar in"):
+        make_dataset({"kind": "class_tars", "root": str(tmp_path)}).check()
+
+
+# -- webdataset
+
+
+@pytest.fixture
+def tars(tmp_path, picture):
+    root = tmp_path / "tars"
+    for number in range(3):
+        members = []
+        for i in range(number + 1):
+            members += [(f"s{number}{i}.png", picture(10 * number + i)), (f"s{number}{i}.cls", b"%d" % (i % 2))]
+        write_tar(root / f"train-{number}.tar", members)
+    write_tar(root / "val-0.tar", [("v.png", picture(99)), ("v.cls", b"7"), ("lost.cls", b"0")])
+    (tmp_path / "classes.txt").write_text("ant\nbee\n")
+    return {"kind": "webdataset", "root": str(root), "class_list": str(tmp_path / "classes.txt")}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.tar", ["train-0.tar", "train-1.tar", "train-2.tar", "val-0.tar"]),
+        ("train-{0..2}.tar", ["train-0.tar", "train-1.tar", "train-2.tar"]),
+        ("{val,train}-*.tar", ["val-0.tar", "train-0.tar", "train-1.tar", "train-2.tar"]),
+        ("train-1.tar", ["train-1.tar"]),
+    ],
+)
+def test_patterns(tars, pattern, names):
+    dataset = make_dataset({**tars, "tars": pattern})
+    dataset.check()
+    assert [path.name for path in dataset.tars()] == names
+
+
+def test_samples(tars):
+    dataset = make_dataset(tars)
+    assert dataset.class_names() == ["ant", "bee"]
+    found = {image.key: image.class_name for image in dataset.images()}
+    assert found == {"s00": "ant", "s10": "ant", "s11": "bee", "s20": "ant", "s21": "bee", "s22": "ant", "v": None}
+    assert len(dataset) == 7
+
+
+def test_packed_without_a_manifest_is_counted_by_headers(tars):
+    packed = open_packed({**tars, "tars": "train-*.tar"})
+    assert [(unit.name, unit.samples) for unit in packed.units] == [
+        ("train-0.tar", 1),
+        ("train-1.tar", 2),
+        ("train-2.tar", 3),
+    ]
+    assert [path.stat().st_size for path in packed.paths] == [unit.bytes for unit in packed.units]
+    assert (packed.class_names, packed.longest_key, packed.max_samples) == (("ant", "bee"), 3, 3)
+
+
+def test_what_is_missing_is_said(tars, tmp_path):
+    for wrong, said in [
+        ({"tars": "x-*.tar"}, r"no x-\*\.tar in"),
+        ({"tars": "train-{0..5}.tar"}, r"3 of 6 tars are missing, e\.g\. .*train-3\.tar"),
+        ({"class_list": None}, r"no class list\. Set dataset\.class_list"),
+        ({"class_list": str(tmp_path / "none.txt")}, r"no class list at .*none\.txt"),
+        ({"root": str(tmp_path / "none")}, "no folder at"),
+    ]:
+        with pytest.raises(UserError, match=said):
+            make_dataset({**tars, **wrong}).check()
+    (tmp_path / "twice.txt").write_text("ant\nant\n")
+    with pytest.raises(UserError, match="none twice"):
+        make_dataset({**tars, "class_list": str(tmp_path / "twice.txt")}).check()

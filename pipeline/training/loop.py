@@ -28,7 +28,7 @@ from pipeline.training.checkpoints import describe_head, save_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.holdout import rank_correlation, training_rows
 from pipeline.training.log import TrainingLog
-from pipeline.training.members import Member, Stepped
+from pipeline.training.members import Member, Stepped, seed_generators
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
 
@@ -122,7 +122,7 @@ class _Run:
         with torch.random.fork_rng(devices=devices):  # members draw from the global generator; the caller's is kept
             self._steps(start, progress)
             for member in self.members:
-                torch.manual_seed(member.head.seed)
+                seed_generators(member.head.seed, self.device)
                 member.head.eval().finalise(self.reader.once())
         return [self._metrics(member, log) for member, log in zip(self.members, self.logs, strict=True)]
 

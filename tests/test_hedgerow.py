@@ -1,5 +1,6 @@
 """The face, as a stranger meets it: another process, another folder, nothing but the bundle."""
 
+import ast
 import json
 import os
 import subprocess
@@ -33,6 +34,14 @@ embedding, uncertainty = model(sys.argv[2:])
 assert not {name.split(".")[0] for name in sys.modules} & {"stages", "cluster", "hydra", "submitit"}
 print(json.dumps([embedding.tolist(), uncertainty.tolist(), repr(model)]))
 """
+
+
+def test_it_imports_pipeline_and_nothing_else_of_ours():
+    tree = ast.parse((ROOT / "hedgerow.py").read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    roots = {str(name).split(".")[0] for name in imported}
+    assert roots & {path.parent.name for path in ROOT.glob("*/__init__.py")} == {"pipeline"}
 
 
 def as_a_stranger(folder: Path, script: str, *arguments: Path) -> str:

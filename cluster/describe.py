@@ -11,7 +11,8 @@ import textwrap
 import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pipeline.config import to_plain
 
@@ -36,7 +37,7 @@ def describe(cls: type[Any], values: Any = None, prefix: str = "") -> list[Key]:
         values: a checked instance whose values are shown instead of the class's defaults.
         prefix: of the names, with its dot.
     """
-    annotations, docs = _written(cls)
+    hints, docs = get_type_hints(cls, include_extras=True), _docs(cls)
     keys: list[Key] = []
     for field in dataclasses.fields(cls):
         value = getattr(values, field.name) if values is not None else _default(field)
@@ -44,7 +45,7 @@ def describe(cls: type[Any], values: Any = None, prefix: str = "") -> list[Key]:
         keys.append(
             Key(
                 name=prefix + field.name,
-                type="keys below" if nested else annotations.get(field.name, ""),
+                type="keys below" if nested else _type(hints[field.name]),
                 default="" if nested else _shown(value),
                 doc=docs.get(field.name, ""),
             )
@@ -80,9 +81,8 @@ def _shown(value: Any) -> str:
     return json.dumps(plain) if plain is None or isinstance(plain, bool) else str(plain)
 
 
-def _written(cls: type[Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Annotation and comment of every field, from the source of the class and of those it inherits from."""
-    annotations: dict[str, str] = {}
+def _docs(cls: type[Any]) -> dict[str, str]:
+    """What is written beside every field in the source of the class, and of those it inherits from."""
     docs: dict[str, str] = {}
     for part in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(part):
@@ -94,13 +94,11 @@ def _written(cls: type[Any]) -> tuple[dict[str, str], dict[str, str]]:
         for node, after in zip(body, [*body[1:], None], strict=True):
             if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
                 continue
-            name = node.target.id
-            annotations[name] = _type(node.annotation)
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                docs[name] = " ".join(str(after.value.value).split())
+                docs[node.target.id] = " ".join(str(after.value.value).split())
             elif written := [text for text in (above.get(node.lineno), beside.get(node.end_lineno or 0)) if text]:
-                docs[name] = " ".join(written)
-    return annotations, docs
+                docs[node.target.id] = " ".join(written)
+    return docs
 
 
 def _comments(source: str) -> tuple[dict[int, str], dict[int, str]]:
@@ -136,25 +134,21 @@ def _attributes(cls: type[Any]) -> dict[str, str]:
     return found
 
 
-def _type(node: ast.expr) -> str:
-    """An annotation as a person would say it: ``int ≥ 1``, ``ranking | l2``, ``list of str``."""
-    if isinstance(node, ast.BinOp):
-        return f"{_type(node.left)} | {_type(node.right)}"
-    if isinstance(node, ast.Constant):
-        return "null" if node.value is None else str(node.value)
-    if not isinstance(node, ast.Subscript):
-        return ast.unparse(node)
-    items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-    outer = ast.unparse(node.value)
-    if outer == "Annotated":
-        ranges = [f"{_SIGNS[k.arg]} {ast.unparse(k.value)}" for call in items[1:] for k in _keywords(call)]
-        return " ".join([_type(items[0]), *ranges])
-    if outer == "Literal":
-        return " | ".join(_type(item) for item in items)
-    if outer in ("tuple", "list") and (len(items) == 1 or ast.unparse(items[-1]) == "..."):
-        return f"list of {_type(items[0])}"
-    return ast.unparse(node)
-
-
-def _keywords(call: ast.expr) -> list[Any]:
-    return [k for k in call.keywords if k.arg in _SIGNS] if isinstance(call, ast.Call) else []
+def _type(hint: Any) -> str:
+    """A type as a person would say it: ``int ≥ 1``, ``ranking | l2``, ``list of str``."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        marks = [mark for extra in parts[1:] for mark in getattr(extra, "metadata", ())]
+        ranges = [
+            f"{sign} {getattr(mark, side)}" for mark in marks for side, sign in _SIGNS.items() if hasattr(mark, side)
+        ]
+        return " ".join([_type(parts[0]), *ranges])
+    if origin is Literal:
+        return " | ".join(map(str, parts))
+    if origin in (Union, UnionType):
+        return " | ".join(map(_type, parts))
+    if origin is tuple:
+        return f"list of {_type(parts[0])}"
+    if hint is type(None):
+        return "null"
+    return getattr(hint, "__name__", str(hint))

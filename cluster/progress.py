@@ -15,8 +15,10 @@ from tqdm import tqdm
 from pipeline.progress import Bar, Progress
 
 SECONDS_A_LINE = 10.0
-_LINE = "{desc}: {percentage:.0f}% {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-_OPEN_LINE = "{desc}: {n_fmt}{unit} [{elapsed}, {rate_fmt}{postfix}]"  # of a task whose end is not known
+_FACTS = "[{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+_BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} " + _FACTS
+_LINE = "{desc}: {percentage:.0f}% {n_fmt}/{total_fmt} " + _FACTS
+_OPEN_LINE = "{desc}: {n_fmt}{unit} [{elapsed}, {rate_noinv_fmt}{postfix}]"  # of a task whose end is not known
 
 
 class TerminalProgress:
@@ -35,6 +37,7 @@ class TerminalProgress:
                 initial=initial,
                 file=self.stream,
                 dynamic_ncols=True,
+                bar_format=_BAR,
                 leave=None,  # the outermost bar stays when it is done, those of single units go
                 delay=0.2,  # work that is done at once shows no bar
             )

@@ -92,7 +92,7 @@ class HeadOutput:
     primary: str
 
     @property
-    def uncertainty_B(self) -> Tensor:
+    def uncertainty_B(self) -> Tensor:  # noqa: N802 (a shape suffix)
         """The primary score, shape (B,)."""
         return self.uncertainty[self.primary]
 

@@ -11,7 +11,7 @@ from benchmarks import train_throughput
 
 
 def test_last_line_is_json_with_the_promised_fields(monkeypatch, capsys):
-    arguments = ["--gb", "0.001", "--width", "16", "--window", "4096", "--rounds", "1", "--windows", "1"]
+    arguments = ["--gb", "0.0005", "--width", "16", "--window", "4096", "--rounds", "1", "--windows", "1"]
     monkeypatch.setattr("sys.argv", ["train_throughput", *arguments])
     train_throughput.main()
     result = json.loads(capsys.readouterr().out.splitlines()[-1])

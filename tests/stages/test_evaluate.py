@@ -104,6 +104,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     with pytest.MonkeyPatch.context() as patch:
         real = stages.base.stage_class
         patch.setattr(stages.base, "stage_class", lambda name: Training if name == "train_head" else real(name))
+        patch.setattr("pipeline.report.style.DOTS", 40)
         experiment = make_experiment(tmp_path_factory.mktemp("evaluate"))
         train(experiment)
         run_all(make_stage("evaluate", experiment))
@@ -175,16 +176,18 @@ def test_another_head_touches_no_image(finished: Experiment, monkeypatch: pytest
     stages_ = {**finished.stages, "evaluate": replace(finished.stages["evaluate"], extremes=0)}
     other = replace(finished, head=L2, compare={}, stages=stages_)
     stage = make_stage("evaluate", other)
-    run_all(stage)
+    stage.prepare()
+    stage.run(stage.plan()[1], Silent())
     first = json.loads((stage.folder / "results" / "unseen.json").read_text())["contenders"][0]
     assert first["name"] == "loss_prediction objective=l2"
     before = json.loads((make_stage("evaluate", finished).folder / "results" / "unseen.json").read_text())
     assert first["scores"] == before["contenders"][1]["scores"]
 
 
-def test_the_same_bytes_again(finished: Experiment, tmp_path: Path) -> None:
+def test_the_same_bytes_again(finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = replace(finished.stages["evaluate"], output=tmp_path / "again")
     stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": elsewhere}))
+    monkeypatch.setattr("pipeline.report.style.DOTS", 40)
     run_all(stage)
     original = make_stage("evaluate", finished).folder
     files = sorted(path.relative_to(original) for path in original.rglob("*") if path.is_file())
@@ -209,7 +212,10 @@ def test_a_damaged_table_is_found_and_made_again(finished: Experiment, tmp_path:
     assert table.read_bytes() == good
 
 
-def test_nothing_counts_as_done_before_the_report(finished: Experiment, tmp_path: Path) -> None:
+def test_nothing_counts_as_done_before_the_report(
+    finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stages.evaluate.write_report", lambda *args: None)
     config = replace(finished.stages["evaluate"], output=tmp_path / "run", extremes=0, upstream_rows=0)
     stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
     stage.prepare()

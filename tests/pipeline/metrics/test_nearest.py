@@ -12,20 +12,16 @@ from pipeline.metrics.nearest import nearest_neighbour
 
 
 def brute_force(rows: np.ndarray, metric: str) -> list[int]:
-    """Loops and Python floats; the first smallest distance wins."""
+    """All float64 distances of each row; the first smallest one wins."""
     rows = rows.astype(np.float32)
     if metric == "cosine":
         norms = [[np.sqrt(np.sum(row.astype(np.float64) ** 2))] for row in rows]
         rows = (rows / np.array(norms).reshape(-1, 1)).astype(np.float32)
-    rows = rows.astype(np.float64)
     found = []
-    for i in range(len(rows)):
-        best, best_distance = -1, np.inf
-        for j in range(len(rows)):
-            distance = np.sum((rows[i] - rows[j]) ** 2)
-            if j != i and distance < best_distance:
-                best, best_distance = j, distance
-        found.append(best)
+    for index, row in enumerate(rows.astype(np.float64)):
+        distance = np.sum((row - rows.astype(np.float64)) ** 2, axis=1)
+        distance[index] = np.inf
+        found.append(int(np.argmin(distance)) if len(rows) > 1 else -1)
     return found
 
 

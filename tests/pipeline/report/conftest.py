@@ -1,6 +1,6 @@
 """Results of made-up collections, as evaluation gives them, with thumbnails on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,14 @@ def made_up_rows(rows: int, classes: int, seed: int) -> Rows:
         stored=3 * rows,
         quarantined=4,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coarse_plots() -> Iterator[None]:
+    """Fewer dots an inch: the tests look at what is drawn, not at how fine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.report.style.DOTS", 40)
+        yield
 
 
 @pytest.fixture(scope="session")

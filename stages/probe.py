@@ -197,8 +197,8 @@ def out_of_fold_scores(
         "entropy": np.empty((count, views), np.float32),
         "top1_correct": np.empty((count, views), bool),
     }
-    for fold, classifier in enumerate(folds):
-        here = np.flatnonzero(fold_N == fold)
+    for fold in np.unique(fold_N):
+        here, classifier = np.flatnonzero(fold_N == fold), folds[fold]
         logits_NVC = linear(representation_NVD[here], classifier.weight_CD, classifier.bias_C)
         labels = np.repeat(label_N[here], views).tolist()
         for name, value in classifier_scores(logits_NVC.flatten(0, 1), labels, own_class).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import zipfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -98,6 +99,8 @@ def _load_npz(model: nn.Module, path: Path) -> None:
     load = getattr(model, "load_pretrained", None)
     if load is None:
         raise UserError(f"backbone.path: {path}: timm reads npz files for Vision Transformers in the JAX layout only.")
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"backbone.path: {path} is damaged or no npz file.")
     # timm passes over what the file lacks; what is still NaN afterwards was never loaded
     with torch.no_grad():
         for parameter in model.parameters():

@@ -76,15 +76,15 @@ class DigitPairs(Dataset):
 
     def images(self) -> Iterator[LabelledImage]:
         """PNG images of 42 × 42 grey pixels, classes mixed."""
-        for index in mixed_order(self._keys):
-            key = self._keys[index]
-            name = key.split("/")[1]
-            yield LabelledImage(key=key, class_name=name, data=_png(self.pixels(key)), extension="png")
+        for key in self.keys:
+            yield LabelledImage(key=key, class_name=class_of(key), data=_png(self.pixels(key)), extension="png")
 
     @cached_property
-    def _keys(self) -> list[str]:
+    def keys(self) -> list[str]:
+        """``<split>/<class name>/<number>`` of every image, classes mixed."""
         count = self.config.images_per_class
-        return [f"{self.config.split}/{name}/{index:05d}" for name in self.class_names() for index in range(count)]
+        keys = [f"{self.config.split}/{name}/{index:05d}" for name in self.class_names() for index in range(count)]
+        return [keys[index] for index in mixed_order(keys)]
 
     def pixels(self, key: str) -> NDArray[np.uint8]:
         """The image of ``key`` as uint8 of shape (42, 42): the same whatever was drawn before it."""
@@ -93,12 +93,17 @@ class DigitPairs(Dataset):
         canvas = np.zeros((CANVAS, CANVAS), np.uint8)
         top = (CANVAS - DIGIT) // 2 + int(generator.integers(-SHIFT, SHIFT + 1))
         band = canvas[top : top + DIGIT]
-        for place, digit in enumerate(key.split("/")[1]):
+        for place, digit in enumerate(class_of(key)):
             pool = digit_pools()[self.config.split, int(digit)]
             band[:, place * DIGIT :][:, :DIGIT] = _enlarged(int(pool[generator.integers(len(pool))]))
         if generator.random() < self.config.hidden:
             _hide(band, generator)
         return canvas
+
+
+def class_of(key: str) -> str:
+    """The class name in a key."""
+    return key.split("/")[1]
 
 
 def _hide(band: NDArray[np.uint8], generator: np.random.Generator) -> None:

@@ -22,14 +22,14 @@ class FolderDataset(ListedDataset):
 
     def folder(self) -> Path:
         """The folder that holds the class folders."""
-        return folder_of(self.config.root, self.config.name, self.remedy)
+        return folder_of(self.config.root, self.config.name, self.advice)
 
     def check(self) -> None:
         """There must be a folder with at least one class of images."""
         folder = self.folder()
         if not self._table.entries:
             about = "; ".join(f"{count} × {reason}" for reason, count in self.left_out().items())
-            raise UserError(f"{self.config.name}: no images in class folders below {folder}. {about or self.remedy}")
+            raise UserError(f"{self.config.name}: no images in class folders below {folder}. {about or self.advice}")
 
     def find(self) -> Found:
         """Walk the folders, in sorted order."""

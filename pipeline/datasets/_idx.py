@@ -59,11 +59,11 @@ class IdxDataset(ListedDataset):
 
     def check(self) -> None:
         """The files must be there, be IDX, and fit each other."""
-        folder_of(self.config.root, self.config.name, self.remedy)
+        folder_of(self.config.root, self.config.name, self.advice)
         for _, images, labels in self.parts():
             for path in (images, labels):
                 if not path.is_file():
-                    raise UserError(f"{self.config.name}: no file {path}. {self.remedy}")
+                    raise UserError(f"{self.config.name}: no file {path}. {self.advice}")
             shape, count = read_idx(images).shape, read_idx(labels).shape
             if len(shape) not in (3, 4) or count != shape[:1]:
                 raise UserError(f"{images} has shape {shape} and {labels} {count}: not one label an image.")

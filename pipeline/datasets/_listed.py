@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -69,6 +69,12 @@ class ListedDataset(Dataset):
     """Subclasses say what there is (:meth:`find`) and how one image is read (:meth:`read`)."""
 
     config: Any  # a ListedConfig
+    remedy: ClassVar[str]  # how to get the source; {root} is the configured folder
+
+    @property
+    def advice(self) -> str:
+        """What to do when the source is not there."""
+        return self.remedy.format(root=self.config.root)
 
     @abstractmethod
     def find(self) -> Found:

@@ -13,8 +13,6 @@ from pipeline.errors import UserError
 from pipeline.images.archive import Member, members, printable, read_member
 from pipeline.images.tars import IMAGE_EXTENSIONS
 
-REMEDY = "Set dataset.root to the folder that holds one <class>.tar a class."
-
 
 class ClassTars(ListedDataset):
     """Tar = class (``n01440764.tar`` holds ``n01440764_18.JPEG``, …). The tars are not unpacked.
@@ -28,6 +26,8 @@ class ClassTars(ListedDataset):
         licence="not stated: ask whoever owns the images; ImageNet: non-commercial research only",
     )
 
+    remedy = "Set dataset.root to the folder that holds one <class>.tar a class."
+
     @config
     class Config(ListedConfig):
         """What is taken of the tars."""
@@ -36,9 +36,9 @@ class ClassTars(ListedDataset):
 
     def check(self) -> None:
         """There must be tars with images."""
-        folder = folder_of(self.config.root, self.config.name, REMEDY)
+        folder = folder_of(self.config.root, self.config.name, self.advice)
         if not any(folder.glob("*.tar")):
-            raise UserError(f"{self.config.name}: no *.tar in {folder}. {REMEDY}")
+            raise UserError(f"{self.config.name}: no *.tar in {folder}. {self.advice}")
         if not self._table.entries:
             raise UserError(f"{self.config.name}: no images in the tars in {folder}. Left out: {self.left_out()}")
 

@@ -29,9 +29,7 @@ class OpenClipart(FolderDataset):
         source="Debian package openclipart-png 1:0.18+dfsg (www.openclipart.org)",
         licence="public domain (Creative Commons Public Domain Dedication)",
     )
-    remedy = (
-        "Get it without root by: apt-get download openclipart-png && dpkg-deb -x openclipart-png_*.deb <dataset.root>"
-    )
+    remedy = "Get it without root by: apt-get download openclipart-png && dpkg-deb -x openclipart-png_*.deb {root}"
 
     @config
     class Config(ListedConfig):

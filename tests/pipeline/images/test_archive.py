@@ -131,7 +131,9 @@ def test_a_negative_size_does_not_loop(make_tar):
     path = make_tar(THREE)
     data = bytearray(path.read_bytes())
     header = bytearray(data[1536:2048])
-    header[124:136] = b"\xff" * 10 + (-1024 & 0xFFFF).to_bytes(2, "big")  # base-256: -1024
+    header[124:136] = b"\xff" * 10 + (-512 & 0xFFFF).to_bytes(
+        2, "big"
+    )  # base-256: -512, so the next header is this one
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
     data[1536:2048] = header

@@ -43,7 +43,7 @@ class FashionMnist(IdxDataset):
     )
     remedy = (
         "Get it without root by: apt-get download dataset-fashion-mnist && "
-        "dpkg-deb -x dataset-fashion-mnist_*.deb {root}"
+        "dpkg-deb -x dataset-fashion-mnist_*.deb {root}, or set dataset.root"
     )
 
     @config

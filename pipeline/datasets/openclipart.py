@@ -29,7 +29,10 @@ class OpenClipart(FolderDataset):
         source="Debian package openclipart-png 1:0.18+dfsg (www.openclipart.org)",
         licence="public domain (Creative Commons Public Domain Dedication)",
     )
-    remedy = "Get it without root by: apt-get download openclipart-png && dpkg-deb -x openclipart-png_*.deb {root}, or set dataset.root"
+    remedy = (
+        "Get it without root by: apt-get download openclipart-png && dpkg-deb -x openclipart-png_*.deb {root}, "
+        "or set dataset.root"
+    )
 
     @config
     class Config(ListedConfig):

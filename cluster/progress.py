@@ -89,6 +89,7 @@ class _LineBar:
         self._initial = self._done = initial
         self._shown: dict[str, str] = {}
         self._start = self._last = progress.clock()
+        self._written: int | None = None  # what the last line said
 
     def advance(self, count: int = 1, **shown: str) -> None:
         self._done += count
@@ -101,10 +102,12 @@ class _LineBar:
         outermost = self._progress.outermost is self
         if outermost:
             self._progress.outermost = None
-        if outermost or self._progress.clock() - self._start >= SECONDS_A_LINE:
+        long = self._progress.clock() - self._start >= SECONDS_A_LINE
+        if (outermost or long) and self._written != self._done:
             self._write()
 
     def _write(self) -> None:
+        self._written = self._done
         line = tqdm.format_meter(
             n=self._done,
             total=self._total,  # type: ignore[arg-type]  # tqdm takes None: the end is not known

@@ -24,6 +24,16 @@ def test_lines_come_every_ten_seconds_and_at_the_end() -> None:
     assert lines[2:] == ["cache: 70% 70/100 [00:25<00:15,  2.00 images/s, loss=25]"]
 
 
+def test_the_end_is_not_said_twice() -> None:
+    lines: list[str] = []
+    now = 0.0
+    bar = LineProgress(lines.append, clock=lambda: now).bar("cache", 4, "images")
+    now = 12.0
+    bar.advance(4)
+    bar.close()
+    assert len(lines) == 1
+
+
 def test_a_short_bar_inside_another_leaves_no_line() -> None:
     lines: list[str] = []
     now = 0.0

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import to_plain
+from pipeline.digests import difference
+from pipeline.errors import UserError
 from pipeline.evaluation.scoring import Scorer, SeedScores
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
 from pipeline.progress import Progress
-from pipeline.training.checkpoints import load_head
+from pipeline.training.checkpoints import describe_head, load_head
 
 Role = Literal["head", "compare", "baseline"]
 ENTROPY = "classifier_entropy"  # the baseline that stands beside every head
@@ -43,9 +45,13 @@ def trained(name: str, role: Role, config: Mapping[str, Any], folder: Path, seed
     """The heads that training left in ``<folder>/seed-<s>``.
 
     Raises:
-        UserError: one is missing or damaged.
+        UserError: one is missing, damaged, or of another config (a folder that was given by hand).
     """
     heads = {seed: load_head(folder / f"seed-{seed}") for seed in seeds}
+    wanted = describe_head(make_head(config))
+    for head in heads.values():
+        if lines := difference(describe_head(head), wanted):
+            raise UserError(f"{folder} holds another head than '{name}': {'; '.join(lines)}. Unset train_head.output.")
     return Contender(name=name, role=role, config=config, heads=heads)
 
 

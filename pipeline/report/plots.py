@@ -99,8 +99,9 @@ def bars_in_words(results: Sequence[Result]) -> str:
 def histograms(result: Result, names: Sequence[str], theme: Theme) -> Figure:
     """Uncertainty of rows with a right and with a wrong neighbour, each as share of its kind; a panel a contender."""
     items = [item for item in _present(result) if item["name"] in names]
-    made = figure(0.5 + 1.55 * len(items))
-    for axes, item in zip(np.atleast_1d(made.subplots(len(items), 1)), items, strict=True):
+    made = figure(0.8 + 1.55 * len(items))
+    panels = np.atleast_1d(made.subplots(len(items), 1))
+    for axes, item in zip(panels, items, strict=True):
         histogram = item["shown"]["histogram"]
         for kind, colour, dash in (("right", theme.right, "-"), ("wrong", theme.wrong, (0, (4, 1)))):
             counts = np.array(histogram[kind], dtype=float)
@@ -109,9 +110,9 @@ def histograms(result: Result, names: Sequence[str], theme: Theme) -> Figure:
             label = f"{kind} neighbour ({int(counts.sum()):,})"
             axes.stairs(share, histogram["edges"], color=colour, linestyle=dash, linewidth=1.5, label=label)
         axes.set_title(item["name"])
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.grid(visible=False, axis="x")
-        axes.legend(loc="upper right")
+    made.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     made.supxlabel("uncertainty (higher = less sure)", fontsize=9.5)
     made.supylabel("share of its kind", fontsize=9.5)
     return made

@@ -67,7 +67,8 @@ def number(numbers: Mapping[str, Any], *, signed: bool = False) -> Cell:
     """``median ± larger distance``; the distance only where seeds differ."""
     if numbers["median"] is None:
         return Cell(text=UNDEFINED, reason=numbers["undefined"])
-    text = f"{numbers['median']:+.3f}" if signed else f"{numbers['median']:.3f}"
+    median = round(numbers["median"], 3) + 0.0  # −0 becomes 0
+    text = f"{median:+.3f}" if signed and median else f"{median:.3f}"
     if numbers["distance"] > 0:
         text += f" ± {numbers['distance']:.3f}"
     return Cell(text=text.replace("-", "−"), value=numbers["median"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from pipeline.files import write_bytes
 from pipeline.images.decode import decode
@@ -54,10 +54,8 @@ def add_thumbnails(items: Sequence[dict[str, Any]], tars: Sequence[Path], folder
 
 
 def thumbnail(image: Image.Image) -> bytes:
-    """The whole image within SIDE × SIDE pixels, on white, as JPEG."""
-    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    square = Image.new("RGB", (SIDE, SIDE), "white")
-    square.paste(image, ((SIDE - image.width) // 2, (SIDE - image.height) // 2))
+    """The whole image, as large as it fits on SIDE × SIDE white pixels, as JPEG."""
+    square = ImageOps.pad(image, (SIDE, SIDE), Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()
     square.save(buffer, format="JPEG", quality=82)
     return buffer.getvalue()

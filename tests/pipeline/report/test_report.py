@@ -144,6 +144,7 @@ def test_numbers_as_they_are_printed() -> None:
     assert number(numbers(0.70949, 0.0)).text == "0.709"
     assert number(numbers(-0.0512, 0.0), signed=True).text == "−0.051"
     assert number(numbers(0.0512, 0.0), signed=True).text == "+0.051"
+    assert number(numbers(-0.0002, 0.0), signed=True).text == "0.000"
     assert number(numbers(None, None)).reason == "why"
 
 

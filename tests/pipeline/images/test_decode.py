@@ -43,7 +43,7 @@ def test_formats(photo, encoded, format_):
 
 
 def test_alpha_is_composed_on_white(encoded):
-    image = Image.fromarray(np.array([[[200, 100, 0, 255], [200, 100, 0, 0], [200, 100, 0, 51]]], np.uint8), "RGBA")
+    image = Image.fromarray(np.array([[[200, 100, 0, 255], [200, 100, 0, 0], [200, 100, 0, 51]]], np.uint8))
     # 51/255 = 0.2 of the colour and 0.8 of white
     expected = [[[200, 100, 0], [255, 255, 255], [244, 224, 204]]]
     assert pixels(decode(encoded(image))).tolist() == expected
@@ -57,12 +57,12 @@ def test_alpha_against_the_formula(encoded):
 
 
 def test_grey_with_alpha(encoded):
-    image = Image.fromarray(np.array([[[10, 255], [10, 0]]], np.uint8), "LA")
+    image = Image.fromarray(np.array([[[10, 255], [10, 0]]], np.uint8))
     assert pixels(decode(encoded(image))).tolist() == [[[10] * 3, [255] * 3]]
 
 
 def test_palettes(encoded):
-    image = Image.fromarray(np.array([[0, 1, 2]], np.uint8), "P")
+    image = Image.fromarray(np.array([[0, 1, 2]], np.uint8))
     image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
     assert pixels(decode(encoded(image))).tolist() == [[[10, 20, 30], [40, 50, 60], [70, 80, 90]]]
     one = encoded(image, transparency=1)

@@ -17,8 +17,8 @@ from torch.nn.functional import cross_entropy, linear
 from pipeline.progress import Bar
 
 HISTORY = 10  # pairs that L-BFGS keeps
-CHOOSING = 1e-4  # gradient at which a fit is good enough to compare penalties
-FITTING = 1e-6  # … and at which the probe that is kept is called converged
+CHOOSING = 1e-3  # gradient at which a fit is good enough to compare penalties: losses within about 0.01 nats
+FITTING = 1e-5  # … and at which the probe that is kept is called converged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,15 @@ class ProbeSettings:
     # Folds; each fold's rows are scored by the probe of all other folds.
     folds: Annotated[int, Field(ge=2, le=100)] = 5
     # L2 penalties that are tried, from strong to weak, until the held-out loss rises.
-    l2: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (1e-1, 1e-2, 1e-3, 1e-4)
+    l2: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = (
+        1.0,
+        0.3,
+        0.1,
+        0.03,
+        0.01,
+        0.003,
+        0.001,
+    )
     # Share of a probe's training rows on which its penalty is chosen.
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
     # Views that the probes are fitted on; null = all. All views are scored.

@@ -27,15 +27,13 @@ from pipeline.config import to_plain
 from pipeline.errors import UserError
 from pipeline.files import read_json, sweep_partials, write_json
 from pipeline.images.decode import decode
-from pipeline.images.faults import BadSample
+from pipeline.images.faults import BadSample, Quarantined
 from pipeline.images.packed import PackedTars
-from pipeline.images.tars import Quarantined as TarQuarantined
 from pipeline.images.tars import TarSample, label_of, read_tar
 from pipeline.images.views import VIEW_PARAMS, make_views
 from pipeline.progress import Progress
 from pipeline.representation_store import (
     Commit,
-    Quarantined,
     RepresentationStore,
     StoreLayout,
     UnitRows,
@@ -202,7 +200,7 @@ class CacheJob:
         workers = self.settings.workers or os.cpu_count() or 1
         return ordered_map(self._prepare_image, read_tar(self.tars.paths[unit]), workers)
 
-    def _prepare_image(self, sample: TarSample | TarQuarantined) -> _Prepared:
+    def _prepare_image(self, sample: TarSample | Quarantined) -> _Prepared:
         if not isinstance(sample, TarSample):
             return _Prepared(key=sample.key, label=-1, reason=sample.reason)
         try:

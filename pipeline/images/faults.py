@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class BadSample(ValueError):  # noqa: N818
     """One sample is unusable; its text is the reason that its quarantine record shows."""
@@ -13,3 +15,11 @@ class BadImage(BadSample):
 
 class BadLabel(BadSample):
     """The sample's label is missing or names no class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quarantined:
+    """A sample that was left out, and why."""
+
+    key: str
+    reason: str

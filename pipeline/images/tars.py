@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.images.archive import BrokenTar, Member, members, printable, read_member
-from pipeline.images.faults import BadLabel
+from pipeline.images.faults import BadLabel, Quarantined
 
 __all__ = [
     "IMAGE_EXTENSIONS",
@@ -49,14 +49,6 @@ class TarSample:
     data: bytes
     extension: str
     fields: Mapping[str, bytes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quarantined:
-    """A sample that cannot be used, and why."""
-
-    key: str
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,14 +151,14 @@ def read_tar(path: Path) -> Iterator[TarSample | Quarantined]:
 
 
 def index_tar(path: Path) -> TarIndex:
-    """Count the samples from the headers alone.
+    """Count the samples from the headers alone, those included that reading will quarantine.
 
     Raises:
         BrokenTar: the tar is not whole.
     """
-    keys = [group.key for group in grouped(members(path)) if isinstance(group, _Group)]
-    longest = max((len(key.encode()) for key in keys), default=0)
-    return TarIndex(samples=len(keys), longest_key=longest, bytes=path.stat().st_size)
+    groups = grouped(members(path))
+    longest = max((len(group.key.encode()) for group in groups if isinstance(group, _Group)), default=0)
+    return TarIndex(samples=len(groups), longest_key=longest, bytes=path.stat().st_size)
 
 
 # -- labels

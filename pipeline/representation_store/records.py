@@ -9,14 +9,7 @@ from typing import Any
 
 from pipeline.errors import UserError
 from pipeline.files import PARTIAL, read_json, write_json
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quarantined:
-    """A sample that was left out, and why."""
-
-    key: str
-    reason: str
+from pipeline.images.faults import Quarantined
 
 
 @dataclass(frozen=True, kw_only=True)

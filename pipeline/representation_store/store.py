@@ -22,6 +22,7 @@ from zarr.codecs import Crc32cCodec
 from pipeline.config import parse, to_plain
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file, sweep_partials, sync_file
+from pipeline.images.faults import Quarantined
 from pipeline.representation_store.layout import (
     SCORES,
     StoreLayout,
@@ -31,7 +32,6 @@ from pipeline.representation_store.layout import (
 )
 from pipeline.representation_store.records import (
     Commit,
-    Quarantined,
     committed_units,
     read_commit,
     record_path,

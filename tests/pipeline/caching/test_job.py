@@ -20,10 +20,11 @@ from pipeline.caching import CacheJob, CacheSettings
 from pipeline.caching.ordered_map import ordered_map
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
-from pipeline.images.packed import PackedTars
+from pipeline.images.packed import PackedTars, open_packed
 from pipeline.images.tars import read_tar
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
+from pipeline.representation_store.verify import verify
 
 
 def cache(tars: PackedTars, store: Path, backbone: dict[str, object], **settings: object) -> RepresentationStore:
@@ -234,3 +235,23 @@ def test_ordered_map_passes_an_error_on():
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="three"):
         next(results)
+
+
+def test_a_tar_of_others_with_a_bad_member_is_whole_to_verify(packed, backbone, tmp_path):
+    """What the index pass counts is what reading gives: rows and quarantined together."""
+    with tarfile.open(tmp_path / "theirs.tar", "w") as tar:
+        for name, data in [("a.cls", b"0"), ("b.png", b"?"), ("b.cls", b"0"), *_png("c"), ("c.cls", b"1")]:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    (tmp_path / "classes.txt").write_text("\n".join(packed.class_names))
+    tars = open_packed({"kind": "webdataset", "root": str(tmp_path), "class_list": str(tmp_path / "classes.txt")})
+    store = cache(tars, tmp_path / "store", backbone, max_quarantined=1.0)
+    assert (store.commit(0).rows, len(store.commit(0).quarantined)) == (1, 2)
+    assert verify(store, Silent()) == []
+
+
+def _png(key: str) -> list[tuple[str, bytes]]:
+    buffer = io.BytesIO()
+    Image.effect_noise((40, 30), 50).save(buffer, "PNG")
+    return [(f"{key}.png", buffer.getvalue())]

@@ -10,8 +10,8 @@ import torch
 
 from pipeline.config import config
 from pipeline.heads.base import Head, HeadOutput, Needs, Summary
+from pipeline.images.faults import Quarantined
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows
-from pipeline.representation_store.records import Quarantined
 
 
 @config

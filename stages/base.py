@@ -101,9 +101,16 @@ class Stage(ABC):
         return {
             "stage": self.name,
             "config": meaning(self.config),
-            **{group: to_plain(getattr(self.experiment, group)) for group in self.groups},
+            **{group: self._group(group) for group in self.groups},
             "inputs": {name: self.before(name).digest for name in self.inputs()},
         }
+
+    def _group(self, group: str) -> Any:
+        from pipeline.backbones import parse_backbone  # brings torch along, which `submit --help` need not wait for
+
+        values = getattr(self.experiment, group)
+        # on which device a backbone runs is no part of what it is
+        return meaning(parse_backbone(values)) if group == "backbone" else to_plain(values)
 
     @property
     def digest(self) -> str:

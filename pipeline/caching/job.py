@@ -41,6 +41,7 @@ from pipeline.representation_store import (
 )
 from pipeline.representation_store.records import committed_units, record_path
 from pipeline.representation_store.store import FLOAT16_MAX
+from pipeline.run_record import RUN_RECORD
 
 Array = NDArray[Any]
 
@@ -76,7 +77,16 @@ class CacheJob:
     def backbone(self) -> Backbone:
         """The frozen backbone, loaded once."""
         keep_freed_memory()
-        return make_backbone(self._backbone_values)
+        return make_backbone({**self._backbone_values, **self._resolved()})
+
+    def _resolved(self) -> dict[str, Any]:
+        """What ``auto`` meant on the machine that began the store: others that go on with it do the same."""
+        record = self.path / RUN_RECORD
+        if not record.exists():
+            return {}
+        began = read_json(record)["meaning"]["backbone"]
+        resolved = {"compute": began["compute"], "channels_last": "on" if began["channels_last"] else "off"}
+        return {key: value for key, value in resolved.items() if self._backbone_values.get(key, "auto") == "auto"}
 
     @cached_property
     def store(self) -> RepresentationStore:

@@ -255,3 +255,15 @@ def _png(key: str) -> list[tuple[str, bytes]]:
     buffer = io.BytesIO()
     Image.effect_noise((40, 30), 50).save(buffer, "PNG")
     return [(f"{key}.png", buffer.getvalue())]
+
+
+def test_a_machine_that_goes_on_computes_as_the_one_that_began(packed, backbone, tmp_path):
+    job = CacheJob(
+        tars=packed, store=tmp_path / "store", backbone={**backbone, "compute": "bf16"}, settings=CacheSettings()
+    )
+    job.run(0, Silent())
+    later = CacheJob(tars=packed, store=job.path, backbone={**backbone, "compute": "auto"}, settings=job.settings)
+    later.run(1, Silent())
+    assert later.backbone.describe() == job.backbone.describe()
+    with pytest.raises(UserError, match=r'backbone.compute: "bf16" → "fp32"'):
+        cache(packed, job.path, {**backbone, "compute": "fp32"})

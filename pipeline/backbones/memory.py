@@ -22,6 +22,6 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # musl has none
         return
-    mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+    mallopt(_M_MMAP_THRESHOLD, 256 << 20)  # more than an activation, less than a giant image being decoded
     mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
     mallopt(_M_TOP_PAD, 64 << 20)

@@ -42,5 +42,5 @@ clean: ## remove .venv and caches; data/ and runs/ stay
 # DeepSpeed looks at the torch that is there while it is built, so torch comes first and the build is not isolated.
 .venv/test.stamp: pyproject.toml | .venv/bin/python
 	$(PIP) -e '.[test]' 'setuptools>=77' wheel ninja py-cpuinfo psutil
-	DS_BUILD_OPS=0 $(PIP) --no-build-isolation -e '.[test,deepspeed]'
+	DS_BUILD_OPS=0 $(PIP) --no-build-isolation -e '.[test,demo,deepspeed]'
 	touch $@

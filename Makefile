@@ -19,7 +19,7 @@ check: ## the checks and tests of `make test`, nothing installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 format: .venv/test.stamp ## put the code in order
 	$(BIN)/ruff format .

@@ -33,10 +33,14 @@ class ListedConfig:
     min_images_per_class: Annotated[int, Field(ge=1)] = 1
     # seen and unseen share no class, and no image of unseen is also in a class of seen.
     split: Literal["all", "seen", "unseen"] = "all"
-    # Share of the classes that are seen.
-    seen_share: Annotated[float, Field(gt=0, lt=1)] = 2 / 3
-    # Which classes are seen: those whose names, hashed with this seed, come first.
-    split_seed: Annotated[int, Field(ge=0)] = 0
+    # One class in so many is unseen …
+    class_folds: Annotated[int, Field(ge=2)] = 3
+    # … namely, counting the sorted names from 0, those whose number leaves this remainder: 2 = every third class.
+    class_fold: Annotated[int, Field(ge=0)] = 2
+
+    def __post_init__(self) -> None:
+        if self.class_fold >= self.class_folds:
+            raise ValueError(f"class_fold ({self.class_fold}) must be less than class_folds ({self.class_folds})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class ListedDataset(Dataset):
         least = self.config.min_images_per_class
         classes = sorted(name for name, count in counts.items() if count >= least)
         left_out[f"class of fewer than {least} images"] += sum(n for n in counts.values() if n < least)
-        seen = seen_classes(classes, share=self.config.seen_share, seed=self.config.split_seed)
+        seen = seen_classes(classes, folds=self.config.class_folds, fold=self.config.class_fold)
         taken = {"all": set(classes), "seen": seen, "unseen": set(classes) - seen}[self.config.split]
         entries = [entry for entry in found.entries if entry.class_name in taken]
         if self.config.split == "unseen":
@@ -150,13 +154,13 @@ class ListedDataset(Dataset):
         return dict(self._table.left_out)
 
 
-def seen_classes(names: Sequence[str], *, share: float, seed: int) -> set[str]:
-    """The seen ones of ``names``: the first ``share`` of them, rounded, in the order of a hash of (seed, name).
+def seen_classes(names: Sequence[str], *, folds: int, fold: int) -> set[str]:
+    """The seen ones of ``names``: all but those whose number, in sorted order, leaves the remainder ``fold``.
 
-    Stable: neither the order of ``names`` nor the images matter, and a new class moves at most one other.
+    Names that are paths sort by topic, so each fold has a share of every topic, and over all folds every class is
+    unseen once: a score can be given for each.
     """
-    order = mixed_order(list(names), seed)
-    return {names[index] for index in order[: round(share * len(names))]}
+    return {name for number, name in enumerate(sorted(names)) if number % folds != fold}
 
 
 def unique_keys(sources: Sequence[str]) -> list[str]:

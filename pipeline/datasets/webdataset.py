@@ -92,7 +92,8 @@ class WebDataset(Dataset):
     def __len__(self) -> int:
         if self.manifest is not None:
             return self.manifest.samples
-        return sum(index_tar(path).samples for path in self.tars())
+        indices = [index_tar(path) for path in self.tars()]
+        return sum(index.samples - index.faulty for index in indices)
 
     def images(self) -> Iterator[LabelledImage]:
         """The samples in the order of the tars (mixed only if whoever packed them mixed them).

@@ -53,9 +53,11 @@ class TarSample:
 
 @dataclass(frozen=True, kw_only=True)
 class TarIndex:
-    """What the headers alone say: number of samples, bytes of the longest key (UTF-8), bytes of the file."""
+    """What the headers alone say: samples, how many of them reading will quarantine, bytes of the longest key (UTF-8)
+    and of the file."""
 
     samples: int
+    faulty: int
     longest_key: int
     bytes: int
 
@@ -157,8 +159,10 @@ def index_tar(path: Path) -> TarIndex:
         BrokenTar: the tar is not whole.
     """
     groups = grouped(members(path))
-    longest = max((len(group.key.encode()) for group in groups if isinstance(group, _Group)), default=0)
-    return TarIndex(samples=len(groups), longest_key=longest, bytes=path.stat().st_size)
+    whole = [group for group in groups if isinstance(group, _Group)]
+    longest = max((len(group.key.encode()) for group in whole), default=0)
+    faulty = len(groups) - len(whole)
+    return TarIndex(samples=len(groups), faulty=faulty, longest_key=longest, bytes=path.stat().st_size)
 
 
 # -- labels

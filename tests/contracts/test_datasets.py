@@ -162,7 +162,7 @@ def test_it_can_be_packed(dataset, kind, tmp_path):
 
 def test_splits_where_there_are_any(dataset, kind, tmp_path):
     fields = {field.name for field in dataclasses.fields(dataset.config)}
-    if "seen_share" not in fields:
+    if "class_folds" not in fields:
         pytest.skip("no split by classes")
     seen, unseen = (make_dataset({**values(kind, tmp_path), "split": split}) for split in ("seen", "unseen"))
     assert seen.class_names()

@@ -29,7 +29,7 @@ def folder_of_images(root: Path) -> None:
 
 
 def experiment_in(folder: Path, *settings: str) -> Experiment:
-    images = [f"dataset.root={folder}/images", "dataset.split=seen", "dataset.seen_share=0.5"]
+    images = [f"dataset.root={folder}/images", "dataset.split=seen", "dataset.class_folds=2", "dataset.class_fold=1"]
     return compose(
         [
             "name=small",
@@ -37,7 +37,7 @@ def experiment_in(folder: Path, *settings: str) -> Experiment:
             "dataset=image_folder",
             *images,
             "evaluate.datasets=[image_folder]",
-            *(f"downstream.image_folder{item.removeprefix('dataset')}" for item in images[::2]),
+            *(f"downstream.image_folder{item.removeprefix('dataset')}" for item in (images[0], *images[2:])),
             "downstream.image_folder.split=unseen",
             "downstream.image_folder.name=unseen",
             "evaluate.compare=[]",

@@ -146,7 +146,7 @@ def test_a_unit_past_the_failure_budget_fails_alone_and_can_be_mended(packed, ba
         backbone=backbone,
         settings=CacheSettings(max_quarantined=0.01),
     )
-    with pytest.raises(UserError, match=r"bad.tar: 2 of 23 samples .* max_quarantined=0.01 .* no image"):
+    with pytest.raises(UserError, match=r"bad.tar: 2 of 23 samples .* max_quarantined=0.01 .*no image"):
         job.run(0, Silent())
     job.run(1, Silent())
     assert job.store.committed() == [1]

@@ -54,20 +54,18 @@ def test_seen_and_unseen_share_no_class_and_are_all():
     assert every.class_names() == sorted(CLASSES)
 
 
-def test_another_seed_gives_other_classes():
-    splits = {tuple(Told(entries(CLASSES), split="seen", split_seed=seed).class_names()) for seed in range(8)}
-    assert len(splits) > 4
-
-
 @settings(max_examples=50)
-@given(st.sets(st.text("abcdef", min_size=1, max_size=4), min_size=3, max_size=30), st.integers(0, 5))
-def test_a_split_is_stable(names, seed):
-    listed = sorted(names)
-    seen = seen_classes(listed, share=2 / 3, seed=seed)
-    assert seen_classes(listed[::-1], share=2 / 3, seed=seed) == seen
-    assert len(seen) == round(len(listed) * 2 / 3)
-    more = seen_classes([*listed, "new"], share=2 / 3, seed=seed) - {"new"}
-    assert len(seen ^ more) <= 1
+@given(st.sets(st.text("abcdef", min_size=1, max_size=4), min_size=3, max_size=30), st.integers(2, 5))
+def test_over_the_folds_every_class_is_unseen_once(names, folds):
+    unseen = [names - seen_classes(sorted(names, reverse=True), folds=folds, fold=fold) for fold in range(folds)]
+    assert sum(map(len, unseen)) == len(names)
+    assert set().union(*unseen) == names
+    assert max(map(len, unseen)) - min(map(len, unseen)) <= 1
+
+
+def test_every_third_class_is_unseen():
+    assert Told(entries(CLASSES), split="unseen").class_names() == ["class2", "class5", "class8"]
+    assert Told(entries(CLASSES), split="unseen", class_fold=0).class_names() == ["class0", "class3", "class6"]
 
 
 def test_pictures_that_are_also_in_a_seen_class_are_not_unseen():
@@ -123,7 +121,8 @@ def test_listing_changes_with_the_images():
 def test_configs_are_checked():
     for wrong, said in (
         ({"split": "test"}, "split"),
-        ({"seen_share": 1.0}, "seen_share"),
+        ({"class_folds": 1}, "class_folds"),
+        ({"class_fold": 3}, r"class_fold \(3\) must be less than class_folds \(3\)"),
         ({"splt": "all"}, "Did you mean 'split'"),
     ):
         with pytest.raises(UserError, match=said):

@@ -68,7 +68,7 @@ def test_faults_are_stated_and_spare_the_others(make_tar, members, key, reason):
     assert list(found) == ["first", key, "last"]
     assert reason in found[key]
     assert found["first"] == found["last"] == "png"
-    assert index_tar(path).samples == 3  # what is read, is counted
+    assert (index_tar(path).samples, index_tar(path).faulty) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,12 @@ def test_hidden_files_and_dot_slash(make_tar):
 def test_index(make_tar):
     path = make_tar([("kö/lang.jpg", b"1"), ("kö/lang.cls", b"1"), ("b.png", b"1"), ("longer-but-bad.cls", b"1")])
     index = index_tar(path)
-    assert (index.samples, index.longest_key, index.bytes) == (3, len("kö/lang".encode()), path.stat().st_size)
+    assert (index.samples, index.faulty, index.longest_key, index.bytes) == (
+        3,
+        1,
+        len("kö/lang".encode()),
+        path.stat().st_size,
+    )
 
 
 NAMES = st.builds(

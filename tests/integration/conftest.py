@@ -1,0 +1,83 @@
+"""The stages as a user runs them: the ``submit`` command in a process of its own, on the digits experiment in small."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster.submit import main
+from pipeline.files import read_json, sha256_file
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = (
+    "experiment=demo_digits",
+    "dataset.images_per_class=4",
+    "downstream.digit_pairs_unseen.images_per_class=8",
+    "pack.min_tars=6",
+    "cache.random_views=2",
+    "probe.folds=2",
+    "probe.l2=[0.01]",
+    "train_head.batch_size=64",
+    "train_head.steps=400",
+    "train_head.seeds=[0,1]",
+    "train_head.log_every=5",
+    "train_head.checkpoint_seconds=0",
+)
+
+
+def start(runs: Path, *words: str) -> subprocess.Popen[bytes]:
+    """``submit <words>`` with run folders below ``runs``."""
+    command = [sys.executable, "-m", "cluster.submit", *words, f"runs_root={runs}", *SMALL]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def finish(runs: Path, *words: str, code: int = 0) -> str:
+    """What ``submit <words>`` prints, in this process (which has imported torch already); it must end with ``code``."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), contextlib.chdir(ROOT):
+        ended = main([*words, f"runs_root={runs}", *SMALL])
+    assert ended == code, output.getvalue()
+    return output.getvalue()
+
+
+def one(runs: Path, stage: str) -> Path:
+    """The run folder of an upstream stage; evaluation has a pack and a cache of its own beside it."""
+    (folder,) = (
+        folder
+        for folder in runs.glob(f"{stage}-*")
+        if read_json(folder / "run.json")["meaning"].get("dataset", {}).get("split", "seen") == "seen"
+    )
+    return folder
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file's bytes; telemetry is of the run, not of the result."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "telemetry" not in path.parts]
+    return {str(path.relative_to(folder)): sha256_file(path) for path in files}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    """As in the processes that are killed: bytes are equal for equal numbers of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders of the whole chain, which nobody disturbed."""
+    runs = tmp_path_factory.mktemp("calm")
+    output = finish(runs, "stage=all", "evaluate.compare=[]")
+    (runs / "output.txt").write_text(output)
+    return runs

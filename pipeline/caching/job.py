@@ -25,9 +25,9 @@ from pipeline.caching.ordered_map import ordered_map
 from pipeline.caching.settings import CacheSettings
 from pipeline.config import to_plain
 from pipeline.errors import UserError
+from pipeline.faults import BadSample, Quarantined
 from pipeline.files import read_json, sweep_partials, write_json
 from pipeline.images.decode import decode
-from pipeline.images.faults import BadSample, Quarantined
 from pipeline.images.packed import PackedTars
 from pipeline.images.tars import TarSample, label_of, read_tar
 from pipeline.images.views import VIEW_PARAMS, make_views

@@ -12,7 +12,7 @@ from braceexpand import braceexpand
 from pipeline.config import config
 from pipeline.datasets.base import About, Dataset, LabelledImage, folder_of
 from pipeline.errors import UserError
-from pipeline.images.faults import BadLabel
+from pipeline.faults import BadLabel
 from pipeline.images.manifest import FILE, TARS, Manifest, load_manifest
 from pipeline.images.tars import TarSample, index_tar, label_of, read_tar
 

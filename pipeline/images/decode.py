@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 from PIL import ExifTags, Image
 
-from pipeline.images.faults import BadImage
+from pipeline.faults import BadImage
 
 __all__ = ["MAX_PIXELS", "BadImage", "decode", "upright_rgb"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from pipeline.faults import BadLabel, Quarantined
 from pipeline.images.archive import BrokenTar, Member, members, printable, read_member
-from pipeline.images.faults import BadLabel, Quarantined
 
 __all__ = [
     "IMAGE_EXTENSIONS",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
+from pipeline.faults import Quarantined
 from pipeline.files import PARTIAL, read_json, write_json
-from pipeline.images.faults import Quarantined
 
 
 @dataclass(frozen=True, kw_only=True)

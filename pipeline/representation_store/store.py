@@ -21,8 +21,8 @@ from zarr.codecs import Crc32cCodec
 
 from pipeline.config import parse, to_plain
 from pipeline.errors import UserError
+from pipeline.faults import Quarantined
 from pipeline.files import read_json, sha256_file, sweep_partials, sync_file
-from pipeline.images.faults import Quarantined
 from pipeline.representation_store.layout import (
     SCORES,
     StoreLayout,

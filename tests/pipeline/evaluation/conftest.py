@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pipeline.config import config
+from pipeline.faults import Quarantined
 from pipeline.heads.base import Head, HeadOutput, Needs, Summary
-from pipeline.images.faults import Quarantined
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows
 
 

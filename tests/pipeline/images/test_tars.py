@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.faults import BadLabel, Quarantined
 from pipeline.images.archive import BrokenTar, Member
-from pipeline.images.faults import BadLabel, Quarantined
 from pipeline.images.tars import TarSample, grouped, index_tar, label_of, read_tar
 
 CLASSES = ["ant", "bee", "cat"]

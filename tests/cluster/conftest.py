@@ -128,4 +128,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield configs
     for name in [name for name in sys.modules if name.startswith("stages.") and name != "stages.base"]:
         del sys.modules[name]
+        vars(stages).pop(name.removeprefix("stages."), None)
     sys.modules.update(real)
+    for name, module in real.items():  # an imported module is an attribute of its package too
+        setattr(stages, name.removeprefix("stages."), module)

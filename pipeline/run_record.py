@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,14 @@ from pipeline.errors import UserError
 from pipeline.files import read_json, sweep_partials, write_json
 
 RUN_RECORD = "run.json"
+
+
+def code_version() -> str:
+    """The version of this package, noted in run records; "source" where it is not installed."""
+    try:
+        return f"hedgerow {version('hedgerow')}"
+    except PackageNotFoundError:
+        return "source"
 
 
 def refuse_other(record: Path, meaning: Mapping[str, Any], what: str) -> None:
@@ -26,7 +35,7 @@ def refuse_other(record: Path, meaning: Mapping[str, Any], what: str) -> None:
     """
     sweep_partials(record.parent)
     if not record.exists():
-        write_json(record, {"digest": digest(meaning), "meaning": meaning})
+        write_json(record, {"code": code_version(), "digest": digest(meaning), "meaning": meaning})
         return
     stored = read_json(record)
     if stored["digest"] != digest(meaning):

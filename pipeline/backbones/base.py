@@ -5,32 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pipeline.heads.base import LinearClassifier
-
-Interpolation = Literal["bilinear", "bicubic", "lanczos"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preprocessing:
-    """The backbone's own evaluation transform, resolved and recorded.
-
-    Attributes:
-        size: side of the square input in pixels.
-        mean, std: of each RGB channel, in units of [0, 1].
-        crop: share of the resized side that the centre crop keeps (timm's ``crop_pct``).
-        interpolation: of the evaluation resize.
-    """
-
-    size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    crop: float
-    interpolation: Interpolation
+from pipeline.images.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True, kw_only=True)

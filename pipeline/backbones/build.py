@@ -15,11 +15,11 @@ from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from pipeline.backbones.base import Interpolation, Preprocessing
 from pipeline.backbones.settings import BackboneConfig
 from pipeline.backbones.weights import load_weights, package_file, state_dict_sha256
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file
+from pipeline.images.preprocessing import Interpolation, Preprocessing
 
 OURS = Path(__file__).parent
 

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 import pydantic
 from pydantic import Field
 
-from pipeline.backbones.base import Interpolation
 from pipeline.config import config
+from pipeline.images.preprocessing import Interpolation
 
 Channels = tuple[float, float, float]
 

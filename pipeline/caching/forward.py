@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from pipeline.backbones.base import Backbone
-from pipeline.images.views import normalise
+from pipeline.backbones.normalise import normalise
 
 Array = NDArray[Any]
 

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from pipeline.backbones.base import Preprocessing
 from pipeline.discovery import unknown_name
 from pipeline.images.augmentation import DRAWS, AugmentationConfig, Crop, apply, cut, draw
+from pipeline.images.preprocessing import Preprocessing
 
 __all__ = [
     "VIEW_KINDS",
@@ -33,7 +31,6 @@ __all__ = [
     "Request",
     "ViewsOfImage",
     "make_views",
-    "normalise",
     "parse_view",
 ]
 
@@ -145,15 +142,6 @@ def parse_view(name: str) -> tuple[str, int]:
     if kind not in VIEW_KINDS or (kind in NUMBERED) != bool(digits):
         raise unknown_name("view", name, [f"{kind}0" if kind in NUMBERED else kind for kind in VIEW_KINDS])
     return kind, int(digits or -1)
-
-
-def normalise(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """uint8 pixels of shape (…, H, W, C) → float32 of shape (…, C, H, W), as the backbone expects them.
-
-    The memory stays as it is, so four axes come out channels-last.
-    """
-    mean, std = (torch.tensor(values, device=pixels.device) for values in (preprocessing.mean, preprocessing.std))
-    return ((pixels.float() / 255 - mean) / std).movedim(-1, -3)
 
 
 class _Draws:

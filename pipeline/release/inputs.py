@@ -24,8 +24,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pipeline.backbones.base import Preprocessing
 from pipeline.errors import UserError
+from pipeline.images.preprocessing import Preprocessing
 
 OneImage: TypeAlias = "str | Path | Image.Image"
 Images: TypeAlias = "OneImage | Sequence[OneImage] | np.ndarray[Any, Any] | Tensor"

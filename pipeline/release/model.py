@@ -15,11 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 from pipeline.backbones import make_backbone
-from pipeline.backbones.base import Backbone, Preprocessing
+from pipeline.backbones.base import Backbone
+from pipeline.backbones.normalise import normalise
 from pipeline.errors import UserError
 from pipeline.heads.base import Head, HeadOutput
 from pipeline.images.decode import BadImage, decode, upright_rgb
-from pipeline.images.views import AugmentationConfig, make_views, normalise
+from pipeline.images.preprocessing import Preprocessing
+from pipeline.images.views import AugmentationConfig, make_views
 from pipeline.release.bundle import Bundle, read_bundle
 from pipeline.release.inputs import Images, OneImage, as_items
 from pipeline.training.checkpoints import restore_head

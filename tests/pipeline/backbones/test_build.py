@@ -15,8 +15,8 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor
 
 from pipeline.backbones import make_backbone, parse_backbone
-from pipeline.backbones.base import Preprocessing
 from pipeline.errors import UserError
+from pipeline.images.preprocessing import Preprocessing
 
 LITE0 = {
     "model": "tf_efficientnet_lite0",

@@ -13,7 +13,7 @@ from timm.data import create_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torchvision.transforms import ColorJitter, functional
 
-from pipeline.backbones.base import Preprocessing
+from pipeline.backbones.normalise import normalise
 from pipeline.errors import UserError
 from pipeline.images.augmentation import (
     CROP_ATTEMPTS,
@@ -26,7 +26,8 @@ from pipeline.images.augmentation import (
     draw,
     draw_crop,
 )
-from pipeline.images.views import VIEW_PARAMS, make_views, normalise, parse_view
+from pipeline.images.preprocessing import Preprocessing
+from pipeline.images.views import VIEW_PARAMS, make_views, parse_view
 
 PAPER = AugmentationConfig()
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pipeline.backbones.base import Preprocessing
 from pipeline.errors import UserError
+from pipeline.images.preprocessing import Preprocessing
 from pipeline.release.inputs import as_items
 
 PREPROCESSING = Preprocessing(size=8, mean=(0.5, 0.4, 0.3), std=(0.5, 0.2, 0.1), crop=1.0, interpolation="bicubic")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from pipeline.backbones.settings import BackboneConfig
 from pipeline.backbones.weights import load_weights, package_file, state_dict_sha256
+from pipeline.class_lists import class_list
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file
 from pipeline.images.preprocessing import Interpolation, Preprocessing
@@ -162,20 +163,7 @@ def _class_names(config: BackboneConfig, built: Built) -> tuple[str, ...] | None
         return built.class_names
     if choice is None:
         return None
-    names = _read_names(choice) if isinstance(choice, str) else choice
+    names = class_list(choice, "backbone.class_list")
     if len(names) != count:
         raise UserError(f"backbone.class_list: {len(names)} names, but the class head of {config.model} has {count}.")
     return names
-
-
-def _read_names(choice: str) -> tuple[str, ...]:
-    path = Path(choice)
-    if path.is_file():
-        return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-    try:
-        return tuple(ImageNetInfo(choice).label_names())
-    except AssertionError:
-        raise UserError(
-            f"backbone.class_list: '{choice}' is neither a file nor a subset of ImageNet that timm knows "
-            "(imagenet-1k, imagenet-12k, imagenet-21k-goog, imagenet-21k-miil, imagenet-22k, imagenet-22k-ms)."
-        ) from None

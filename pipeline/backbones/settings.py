@@ -35,8 +35,8 @@ class BackboneConfig:
     seed: int = 0
     # Classes of the class head; 0 = without one.
     num_classes: Annotated[int, Field(ge=0)] | None = None
-    # Names of its classes, in order: auto (WordNet ids of timm's ImageNet models, or of ours), a subset of ImageNet as
-    # timm calls it (imagenet-1k, imagenet-21k-goog, …), a text file with one name a line, a list, or null = not known.
+    # Names of its classes, in order: auto (WordNet ids of timm's ImageNet models, or of ours), a known list of WordNet
+    # ids (imagenet1k, imagenet21k_google, …: docs/backbones.md), a text file with one name a line, a list, or null.
     class_list: tuple[str, ...] | str | None = "auto"
     # Side of the square input in pixels.
     size: Annotated[int, Field(ge=1)] | None = None

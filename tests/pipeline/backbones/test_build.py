@@ -64,7 +64,7 @@ def test_class_names(tiny: dict[str, Any], tmp_path: Path) -> None:
     assert names[0] == "n01440764"
     with pytest.raises(UserError, match=r"class_list: 2 names, but the class head of test_vit has 3"):
         make_backbone({**tiny, "class_list": ["a", "b"]})
-    with pytest.raises(UserError, match=r"'oaks\.txt' is neither a file nor a subset"):
+    with pytest.raises(UserError, match=r"class_list: no file there, and unknown class list 'oaks\.txt'"):
         make_backbone({**tiny, "class_list": "oaks.txt"})
 
 

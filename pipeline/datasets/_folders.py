@@ -24,6 +24,14 @@ class FolderDataset(ListedDataset):
         """The folder that holds the class folders."""
         return folder_of(self.config.root, self.config.name, self.advice)
 
+    def class_of(self, source: Path) -> str:
+        """The class of an image that lies at ``source`` below :meth:`folder`."""
+        return source.parent.as_posix()
+
+    def not_wanted(self, source: Path) -> str:
+        """Why the image at ``source`` below :meth:`folder` is left out; "" = it is not."""
+        return ""
+
     def check(self) -> None:
         """There must be a folder with at least one class of images."""
         folder = self.folder()
@@ -35,8 +43,23 @@ class FolderDataset(ListedDataset):
         """Walk the folders, in sorted order."""
         root = self.folder()
         passed_over = Counter[str]()
-        entries = [entry for path in _files(root, (), passed_over) if (entry := _entry(path, root, passed_over))]
+        entries = [entry for path in _files(root, (), passed_over) if (entry := self._entry(path, root, passed_over))]
         return Found(entries=entries, passed_over=passed_over)
+
+    def _entry(self, path: Path, root: Path, passed_over: Counter[str]) -> Entry | None:
+        source = path.relative_to(root)
+        extension = path.suffix.lower().removeprefix(".")
+        if extension not in IMAGE_EXTENSIONS:
+            passed_over["no image by its extension"] += 1
+        elif len(source.parts) == 1:
+            passed_over["in no class folder"] += 1
+        elif not source.as_posix().isprintable():
+            passed_over["name is not printable UTF-8"] += 1
+        elif reason := self.not_wanted(source):
+            passed_over[reason] += 1
+        else:
+            return Entry(self.class_of(source), source.as_posix(), extension, str(path))
+        return None
 
     def read(self, entry: Entry) -> bytes:
         """The bytes of the file."""
@@ -63,17 +86,3 @@ def _files(folder: Path, above: tuple[tuple[int, int], ...], passed_over: Counte
             yield path
         else:
             passed_over["broken link, or no regular file"] += 1
-
-
-def _entry(path: Path, root: Path, passed_over: Counter[str]) -> Entry | None:
-    source = path.relative_to(root)
-    extension = path.suffix.lower().removeprefix(".")
-    if extension not in IMAGE_EXTENSIONS:
-        passed_over["no image by its extension"] += 1
-    elif len(source.parts) == 1:
-        passed_over["in no class folder"] += 1
-    elif not source.as_posix().isprintable():
-        passed_over["name is not printable UTF-8"] += 1
-    else:
-        return Entry(source.parent.as_posix(), source.as_posix(), extension, str(path))
-    return None

@@ -45,12 +45,16 @@ class ListedConfig:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One image of the source: its class, where it lies below the root (for people), and where the reader finds it."""
+    """One image of the source: its class, where it lies below the root (for people), and where the reader finds it.
+
+    ``key`` is given where the source has keys of its own (all its entries then have one); "" = made of ``source``.
+    """
 
     class_name: str
     source: str
     extension: str
     place: Any
+    key: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +116,8 @@ class ListedDataset(Dataset):
             kept = [entry for entry in entries if self.identity(entry) not in known]
             left_out[ALSO_SEEN] += len(entries) - len(kept)
             entries = kept
-        keys = unique_keys([entry.source for entry in entries])
+        given = bool(entries and entries[0].key)
+        keys = [entry.key for entry in entries] if given else unique_keys([entry.source for entry in entries])
         order = mixed_order(keys)
         return _Table(
             class_names=self.ordered_classes({entry.class_name for entry in entries}),

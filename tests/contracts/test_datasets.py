@@ -61,14 +61,37 @@ def webdataset(root):
     (root / "classes.txt").write_text("ant\nbee\n")
 
 
+def index_file(root):
+    folders(root)
+    rows = [f"{path.relative_to(root)},{path.parent.name}" for path in sorted(root.rglob("*.png"))]
+    (root / "index.csv").write_text("\n".join(["path,label", *rows]), encoding="utf-8")
+
+
+def stamps(root):
+    folders(root / "usr/share/tuxpaint/stamps")
+    for name in ("symbols/letters/a.png", "animals/kind 0/cartoon/b.png", "animals/kind 1/no_mirror.png"):
+        path = root / "usr/share/tuxpaint/stamps" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png())
+
+
+def foods(root):
+    (root / "package/assets").mkdir(parents=True)
+    for number, letter in enumerate("ABCDEF" * 2):
+        (root / f"package/assets/{letter}{number:03d}.jpeg").write_bytes(png())
+
+
 #: dataset → what makes a small one in an empty folder, and further keys of its config ({root} is the folder)
 BUILDERS = {
     "class_tars": (class_tars, {}),
     "digit_pairs": (lambda root: None, {"images_per_class": 1}),
     "fashion_mnist": (idx, {}),
     "idx": (idx, {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte"}),
+    "ifct": (foods, {}),
     "image_folder": (folders, {}),
+    "index_file": (index_file, {}),
     "openclipart": (lambda root: folders(root / "usr/share/openclipart/png", count=20), {}),
+    "tuxpaint": (stamps, {}),
     "webdataset": (webdataset, {"class_list": "{root}/classes.txt"}),
 }
 NEEDS_NO_FOLDER = {"digit_pairs"}  # generated

@@ -13,7 +13,7 @@ from pipeline.errors import UserError
 from pipeline.files import read_json
 from pipeline.images.packed import open_packed
 from pipeline.progress import Progress
-from pipeline.representation_store import RepresentationStore
+from pipeline.representation_store import RepresentationStore, bytes_a_row
 from pipeline.representation_store.records import committed_units
 from pipeline.representation_store.verify import verify
 from stages.base import Stage, Status, Unit
@@ -62,8 +62,7 @@ class Cache(Stage):
     def _check_space(self) -> None:
         layout, missing = self.job.store.layout, len(self.job.missing())
         rows = sum(unit.samples or layout.rows for unit in layout.units) * missing / max(len(layout.units), 1)
-        bytes_a_row = len(layout.views) * (layout.width * (2 if layout.dtype == "float16" else 4) + 64)
-        needed, free = int(rows * bytes_a_row), shutil.disk_usage(self.folder).free
+        needed, free = int(rows * bytes_a_row(layout)), shutil.disk_usage(self.folder).free
         if needed > free:
             raise UserError(
                 f"cache: about {needed / 1e9:.1f} GB are still to be written to {self.folder}, "

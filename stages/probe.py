@@ -187,7 +187,7 @@ def out_of_fold_scores(
     Returns:
         ``task_loss`` and ``entropy`` (n, V) float32 in nats, ``top1_correct`` (n, V) bool; as in the cache.
     """
-    representation_NVD = torch.from_numpy(store.read("embedding", unit).astype(np.float32))
+    representation_NVD = torch.from_numpy(store.representation(unit))
     count, views = representation_NVD.shape[:2]
     fold_N = np.array([fold_of(key.decode(), settings) for key in store.read("key", unit)], dtype=int)
     label_N = store.read("label", unit)

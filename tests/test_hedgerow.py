@@ -118,6 +118,6 @@ def test_a_store_is_opened_by_its_own_folder_and_by_the_run_folder(tmp_path):
     for path in (tmp_path, str(tmp_path / "store")):
         opened = hedgerow.open_store(path)
         assert opened.keys() == ["x", "y"]
-        assert opened.load("embedding", view=0).tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert opened.representations(view=0).tolist() == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(UserError, match="no representation store"):
         hedgerow.open_store(tmp_path / "absent")

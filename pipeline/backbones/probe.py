@@ -169,7 +169,7 @@ def _gather(
     for unit in np.unique(unit_N):
         here = np.flatnonzero(unit_N == unit)
         for place, view in enumerate(views):
-            features_NVD[here, place] = store.read("embedding", int(unit), view=view)[row_N[here]]
+            features_NVD[here, place] = store.representation(int(unit), view=view)[row_N[here]]
         bar.advance(len(here))
     bar.close()
     return torch.from_numpy(features_NVD)

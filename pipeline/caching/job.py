@@ -39,8 +39,8 @@ from pipeline.representation_store import (
     UnitRows,
     fit_rows,
 )
+from pipeline.representation_store.encoding import in_range
 from pipeline.representation_store.records import committed_units, record_path
-from pipeline.representation_store.store import FLOAT16_MAX
 from pipeline.run_record import RUN_RECORD
 
 Array = NDArray[Any]
@@ -105,6 +105,8 @@ class CacheJob:
             view_params=VIEW_PARAMS,
             key_bytes=self.tars.longest_key,
             dtype=self.settings.dtype,
+            compressor=self.settings.compressor,
+            compression_level=self.settings.compression_level,
             chunk_rows=chunk_rows,
         )
         run = {
@@ -189,8 +191,7 @@ class CacheJob:
             forward.add(image.pixels_VHWC, image.label)
             kept.append(_Prepared(key=image.key, label=image.label, params_VP=image.params_VP))
         embedding_RVD, scores = forward.results(len(self.settings.view_names))
-        limit = FLOAT16_MAX if self.settings.dtype == "float16" else float(np.finfo(np.float32).max)
-        good_R = np.asarray((np.abs(embedding_RVD) <= limit).all(axis=(1, 2)))  # NaN compares false
+        good_R = np.asarray(in_range(embedding_RVD, self.settings.dtype).all(axis=1))
         for row in np.flatnonzero(~good_R):
             reason = f"representation not finite or beyond the range of {self.settings.dtype}"
             quarantined.append(Quarantined(key=kept[row].key, reason=reason))

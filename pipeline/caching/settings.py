@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pipeline.config import config
 from pipeline.images.views import AugmentationConfig
+from pipeline.representation_store import Compressor, Dtype
 
 
 @config
@@ -23,7 +24,9 @@ class CacheSettings:
     unlabelled: Literal["refused", "unlabelled"] = "refused"  # a sample without a label is quarantined, or gets −1
     classifier: Literal["auto", "required", "off"] = "auto"  # scores of the backbone's own class head
     batch_size: Annotated[int, Field(ge=1)] = 32  # views a batch; decides low bits, so it stands in the run record
-    dtype: Literal["float16", "float32"] = "float16"  # of the stored embedding
+    dtype: Dtype = "float16"  # of the stored embedding; int8 has a scale of its own for each row and view
+    compressor: Compressor = "none"  # of everything stored; a checksum stands behind it in any case
+    compression_level: Annotated[int, Field(ge=1, le=9)] = 3  # of the compressor: 1 = quick, 9 = small
     max_quarantined: Annotated[float, Field(ge=0, le=1)] = 0.01  # share of a unit's samples; more fails the unit
     workers: Annotated[int, Field(ge=0)] = 0  # decoding threads; 0 = one a core
 

@@ -59,7 +59,7 @@ def read_rows(store: RepresentationStore, *, view: str = "center", most: int | N
         raise UserError(f"{store.path} has no rows. Look at its commits for what was quarantined, and why.")
     chosen = _chosen(keys, stored if most is None else most)
     index = store.layout.views.index(view)
-    embeddings = [store.read("embedding", unit, view=index)[chosen[unit]] for unit in units]
+    embeddings = [store.representation(unit, view=index)[chosen[unit]] for unit in units]
     labels = [store.read("label", unit)[chosen[unit]] for unit in units]
     return Rows(
         representation_ND=np.concatenate(embeddings, dtype=np.float32),

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -19,6 +18,7 @@ from pipeline.errors import UserError
 from pipeline.images.decode import BadImage, decode
 from pipeline.images.tars import TarSample, read_tar
 from pipeline.release.model import ReleasedModel
+from pipeline.representation_store.encoding import as_stored
 
 TOLERANCE = 1e-4  # relative; computed in the same batch the difference is 0, other batches differ in low bits
 
@@ -83,7 +83,7 @@ def self_check(
             "look at how the backbone is loaded (config key backbone)."
         )
     known_B = torch.tensor([scored[key] for key in images], dtype=torch.float64)
-    rounded_BD = torch.from_numpy(representation_BD.cpu().numpy().astype(np.dtype(stored_as)).astype(np.float32))
+    rounded_BD = torch.from_numpy(as_stored(representation_BD.cpu().numpy(), stored_as))
     with torch.no_grad():
         again_B = model.head(rounded_BD.to(model.device)).uncertainty_B
     difference = _relative(again_B, known_B)

@@ -1,7 +1,21 @@
 """The sharded Zarr store of cached representations: layout, writing, reading, commit records, verification."""
 
-from pipeline.representation_store.layout import SCORES, StoreLayout, UnitInfo, fit_rows
+from pipeline.representation_store.compression import Compressor
+from pipeline.representation_store.encoding import Dtype, largest
+from pipeline.representation_store.layout import SCORES, StoreLayout, UnitInfo, bytes_a_row, fit_rows
 from pipeline.representation_store.records import Commit
 from pipeline.representation_store.store import RepresentationStore, UnitRows
 
-__all__ = ["SCORES", "Commit", "RepresentationStore", "StoreLayout", "UnitInfo", "UnitRows", "fit_rows"]
+__all__ = [
+    "SCORES",
+    "Commit",
+    "Compressor",
+    "Dtype",
+    "RepresentationStore",
+    "StoreLayout",
+    "UnitInfo",
+    "UnitRows",
+    "bytes_a_row",
+    "fit_rows",
+    "largest",
+]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from pipeline.config import config
+from pipeline.representation_store.compression import Compressor
+from pipeline.representation_store.encoding import Dtype
 
 CHUNK_BYTES = 1 << 20  # of one view's rows: large enough to stream, small enough to shuffle
 
@@ -39,7 +41,9 @@ class StoreLayout:
     width: Annotated[int, Field(ge=1)]  # D
     view_params: tuple[str, ...]
     key_bytes: Annotated[int, Field(ge=1)]
-    dtype: Literal["float16", "float32"] = "float16"
+    dtype: Dtype = "float16"  # of the embedding
+    compressor: Compressor = "none"  # of every array's inner chunks
+    compression_level: Annotated[int, Field(ge=1, le=9)] = 3  # 1 = quick, 9 = small
     chunk_rows: Annotated[int, Field(ge=1)]
 
     def __post_init__(self) -> None:
@@ -47,6 +51,11 @@ class StoreLayout:
             raise ValueError(f"rows ({self.rows}) must be a multiple of chunk_rows ({self.chunk_rows})")
         if len(set(self.views)) != len(self.views):
             raise ValueError(f"views must differ: {', '.join(self.views)}")
+
+    @property
+    def representation(self) -> tuple[str, ...]:
+        """The arrays that an embedding is made of."""
+        return ("embedding", "scale") if self.dtype == "int8" else ("embedding",)
 
 
 def fit_rows(capacity: int, width: int, dtype: str) -> tuple[int, int]:
@@ -73,8 +82,10 @@ class ArraySpec:
 def array_specs(layout: StoreLayout) -> dict[str, ArraySpec]:
     """The arrays of a store, by name."""
     nan = float("nan")
+    quantised = layout.dtype == "int8"
     return {
-        "embedding": ArraySpec(axes="RVD", dtype=layout.dtype, fill=nan, split_views=True),
+        "embedding": ArraySpec(axes="RVD", dtype=layout.dtype, fill=0 if quantised else nan, split_views=True),
+        **({"scale": ArraySpec(axes="RV", dtype="float32", fill=nan)} if quantised else {}),
         "task_loss": ArraySpec(axes="RV", dtype="float32", fill=nan),
         "entropy": ArraySpec(axes="RV", dtype="float32", fill=nan),
         "top1_correct": ArraySpec(axes="RV", dtype="bool", fill=False),
@@ -105,3 +116,10 @@ def chunk_shape(layout: StoreLayout, spec: ArraySpec) -> tuple[int, ...]:
     if spec.split_views:
         length["V"] = 1
     return (1, *(length[axis] for axis in spec.axes))
+
+
+def bytes_a_row(layout: StoreLayout) -> int:
+    """Bytes that a row takes up in all arrays, before compression and without checksums (4 bytes an inner chunk)."""
+    length = sizes(layout)
+    specs = array_specs(layout).values()
+    return sum(np.dtype(spec.dtype).itemsize * math.prod(length[axis] for axis in spec.axes[1:]) for spec in specs)

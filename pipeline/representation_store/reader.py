@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.heads.base import Needs, RepresentationBatch
@@ -78,7 +79,7 @@ class BatchReader:
             window=reading.window,
             seed=reading.seed,
         )
-        self.arrays = ["embedding", *["task_loss"] * needs.task_loss, *["label"] * needs.labels]
+        self.arrays = [*store.layout.representation, *["task_loss"] * needs.task_loss, *["label"] * needs.labels]
         self._source: Resident | None = None
 
     @property
@@ -122,11 +123,17 @@ class BatchReader:
         found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts]) for n in self.arrays}
         found = {name: value.to(self.reading.device, non_blocking=True) for name, value in found.items()}
         return RepresentationBatch(
-            representation_BVD=found["embedding"].float(),
+            representation_BVD=decode(found["embedding"], found.get("scale")),
             row_B=torch.from_numpy(np.concatenate(rows)).to(self.reading.device),
             task_loss_BV=found.get("task_loss"),
             label_B=found["label"].long() if "label" in found else None,
         )
+
+
+def decode(embedding: Tensor, scale: Tensor | None) -> Tensor:
+    """Like :func:`pipeline.representation_store.encoding.decode`, bit for bit, on the device where the rows are."""
+    value = embedding.float()
+    return value if scale is None else value * scale[..., None]
 
 
 def _ahead(items: Iterator[T], depth: int) -> Iterator[T]:

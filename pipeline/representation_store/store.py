@@ -6,9 +6,7 @@ last. So a process killed at any moment leaves a unit either committed or to be 
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,19 +15,14 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import Crc32cCodec
 
 from pipeline.config import parse, to_plain
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
 from pipeline.files import read_json, sha256_file, sweep_partials, sync_file
-from pipeline.representation_store.layout import (
-    SCORES,
-    StoreLayout,
-    array_specs,
-    chunk_shape,
-    shard_shape,
-)
+from pipeline.representation_store.arrays import create_arrays, open_arrays
+from pipeline.representation_store.encoding import decode, encode, in_range, largest
+from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, shard_shape
 from pipeline.representation_store.records import (
     Commit,
     committed_units,
@@ -40,7 +33,6 @@ from pipeline.representation_store.records import (
 from pipeline.run_record import RUN_RECORD, refuse_other
 
 Array = NDArray[Any]
-FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +79,7 @@ class RepresentationStore:
         meaning = {**run, "layout": to_plain(layout)}
         refuse_other(path / RUN_RECORD, meaning, "representation store")
         store = cls(path, layout, meaning)
-        store._create_arrays()
+        create_arrays(path, layout)
         return store
 
     @classmethod
@@ -104,23 +96,6 @@ class RepresentationStore:
             )
         meaning = read_json(record)["meaning"]
         return cls(path, parse(StoreLayout, meaning["layout"], f"{record}: layout"), meaning)
-
-    def _create_arrays(self) -> None:
-        group = zarr.open_group(self.path, mode="a", zarr_format=3)
-        for name, spec in self.specs.items():
-            if (self.path / name / "zarr.json").exists():
-                continue
-            with _quiet_about_bytes():
-                group.create_array(
-                    name,
-                    shape=(len(self.layout.units), *shard_shape(self.layout, spec)[1:]),
-                    shards=shard_shape(self.layout, spec),
-                    chunks=chunk_shape(self.layout, spec),
-                    dtype=spec.dtype,
-                    fill_value=spec.fill,
-                    compressors=[Crc32cCodec()],
-                    dimension_names=("unit", *(_AXIS_NAMES[axis] for axis in spec.axes)),
-                )
 
     # -- what it holds
 
@@ -156,12 +131,12 @@ class RepresentationStore:
     @cached_property
     def arrays(self) -> dict[str, zarr.Array[Any]]:
         """The zarr arrays, opened."""
-        with _quiet_about_bytes():
-            group = zarr.open_group(self.path, mode="r+", zarr_format=3)
-            return {name: group[name] for name in self.specs}  # type: ignore[misc]
+        return open_arrays(self.path, self.layout)
 
     def read(self, array: str, unit: int, *, view: int | None = None, start: int = 0, stop: int | None = None) -> Array:
-        """Rows ``start:stop`` of one committed unit, without the fill.
+        """Rows ``start:stop`` of one committed unit, without the fill, as they are stored.
+
+        Embeddings as numbers, whatever the store's dtype: :meth:`representation`.
 
         Args:
             array: name of an array of the layout.
@@ -187,6 +162,17 @@ class RepresentationStore:
         except ValueError as error:
             raise self._broken(unit, array, str(error)) from error
 
+    def representation(self, unit: int, *, view: int | None = None, start: int = 0, stop: int | None = None) -> Array:
+        """The embeddings of rows ``start:stop`` of one committed unit, whatever they are stored as.
+
+        Args and errors are those of :meth:`read`.
+
+        Returns:
+            (n, V, D) float32, or (n, D) of one view.
+        """
+        parts = {name: self.read(name, unit, view=view, start=start, stop=stop) for name in self.layout.representation}
+        return decode(parts["embedding"], parts.get("scale"))
+
     def _broken(self, unit: int, array: str, what: str) -> UserError:
         return UserError(
             f"{self.path}: unit {unit} ({self.layout.units[unit].name}), array '{array}': {what}. "
@@ -194,13 +180,18 @@ class RepresentationStore:
         )
 
     def load(self, array: str, *, view: int | None = None) -> Array:
-        """All committed units' rows, in order, concatenated."""
+        """All committed units' rows, in order, concatenated, as they are stored."""
         parts = [self.read(array, unit, view=view) for unit in self.counts()]
         if parts:
             return np.concatenate(parts)
         axes = self.specs[array].axes.replace("V", "") if view is not None else self.specs[array].axes
         empty = {"R": 0, "V": len(self.layout.views), "D": self.layout.width, "P": len(self.layout.view_params)}
         return np.empty([empty[axis] for axis in axes], dtype=self.specs[array].dtype)
+
+    def representations(self, *, view: int | None = None) -> Array:
+        """The embeddings of all committed rows, in order: (N, V, D) float32, or (N, D) of one view."""
+        parts = {name: self.load(name, view=view) for name in self.layout.representation}
+        return decode(parts["embedding"], parts.get("scale"))
 
     def keys(self) -> list[str]:
         """Keys of all committed rows, in order."""
@@ -217,7 +208,7 @@ class RepresentationStore:
         self._check(rows)
         keys = np.array([key.encode() for key in rows.keys], dtype=self.specs["key"].dtype)
         values = {
-            "embedding": rows.embedding_RVD,
+            **encode(rows.embedding_RVD, self.layout.dtype),
             "view_params": rows.view_params_RVP,
             "label": rows.label_R,
             "key": keys,
@@ -272,8 +263,8 @@ class RepresentationStore:
         for name, (got, expected) in shapes.items():
             if got != expected:
                 raise ValueError(f"{name}: shape {got}, expected {expected}")
-        limit = FLOAT16_MAX if layout.dtype == "float16" else float(np.finfo(np.float32).max)
-        if not (np.abs(rows.embedding_RVD) <= limit).all():
+        if not in_range(rows.embedding_RVD, layout.dtype).all():
+            limit = largest(layout.dtype)
             raise ValueError(f"an embedding is not finite or beyond the range of {layout.dtype} (±{limit:g})")
         for key in rows.keys:
             if len(key.encode()) > layout.key_bytes:
@@ -289,14 +280,3 @@ class RepresentationStore:
             return None
         sync_file(path)
         return sha256_file(path)
-
-
-_AXIS_NAMES = {"R": "row", "V": "view", "D": "width", "P": "parameter"}
-
-
-@contextmanager
-def _quiet_about_bytes() -> Iterator[None]:
-    """Zarr warns that fixed-width bytes have no v3 specification yet; docs/design/02_store.md pins their form."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*NullTerminatedBytes.*")
-        yield

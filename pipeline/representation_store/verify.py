@@ -58,5 +58,5 @@ def _unit_problems(store: RepresentationStore, unit: int) -> Iterator[str]:
         elif sha256_file(path) != checksum:
             broken = True
             yield f"array '{array}': the bytes of {path} are not those that were committed"
-    if not broken and not np.isfinite(store.read("embedding", unit)).all():
+    if not broken and not np.isfinite(store.representation(unit)).all():
         yield "array 'embedding': a value is not finite"

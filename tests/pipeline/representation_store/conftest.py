@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
+from pipeline.representation_store import Dtype, RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
 
 
-def make_layout(*, units: int = 3, capacity: int = 40, views: int = 2, width: int = 16) -> StoreLayout:
-    rows, chunk_rows = fit_rows(capacity, width, "float16")
+def make_layout(
+    *, units: int = 3, capacity: int = 40, views: int = 2, width: int = 16, dtype: Dtype = "float16", **more: Any
+) -> StoreLayout:
+    rows, chunk_rows = fit_rows(capacity, width, dtype)
     return StoreLayout(
         units=tuple(UnitInfo(name=f"{unit:05d}.tar") for unit in range(units)),
         rows=rows,
@@ -21,6 +24,8 @@ def make_layout(*, units: int = 3, capacity: int = 40, views: int = 2, width: in
         view_params=("crop_left", "flip"),
         key_bytes=12,
         chunk_rows=chunk_rows,
+        dtype=dtype,
+        **more,
     )
 
 

@@ -19,9 +19,13 @@ ALL = Needs(labels=True, task_loss=True)
 
 
 @pytest.fixture
-def store(store_of):
-    layout = replace(make_layout(units=4, views=3), chunk_rows=8)
+def store(store_of, request):
+    layout = replace(make_layout(units=4, views=3, dtype=getattr(request, "param", "float16")), chunk_rows=8)
     return store_of(layout, [40, 0, 13, 21])[0]
+
+
+def stored_as(*dtypes):
+    return pytest.mark.parametrize("store", dtypes, indirect=True)
 
 
 def everything(reader, start=0, stop=12):
@@ -39,7 +43,9 @@ def same(left, right):
 
 @pytest.mark.parametrize("views", [1, 2])
 @pytest.mark.parametrize("keep", [None, 3])
-@pytest.mark.parametrize("window", [8, 24, 1000])
+@pytest.mark.parametrize(
+    ("window", "store"), [(8, "float16"), (24, "float16"), (1000, "float16"), (24, "int8")], indirect=["store"]
+)
 def test_streamed_and_resident_batches_are_what_the_store_holds(store, views, keep, window):
     needs = Needs(labels=True, task_loss=True, views=views)
     mask = None if keep is None else np.arange(74) % keep != 0
@@ -48,12 +54,12 @@ def test_streamed_and_resident_batches_are_what_the_store_holds(store, views, ke
     streamed = BatchReader(store, needs, replace(reading, memory=0, threads=3), keep=mask)
     assert resident.resident
     assert not streamed.resident
-    embedding, task_loss, label = (store.load(name) for name in ("embedding", "task_loss", "label"))
+    embedding, task_loss, label = store.representations(), store.load("task_loss"), store.load("label")
     for step, (a, b) in enumerate(zip(everything(resident), everything(streamed), strict=True)):
         same(a, b)
         rows, drawn = resident.sampler.batch(step)
         np.testing.assert_array_equal(a.row_B.numpy(), rows)
-        np.testing.assert_array_equal(a.representation_BVD.numpy(), embedding[rows[:, None], drawn].astype(np.float32))
+        np.testing.assert_array_equal(a.representation_BVD.numpy(), embedding[rows[:, None], drawn])
         np.testing.assert_array_equal(a.task_loss_BV.numpy(), task_loss[rows[:, None], drawn])
         np.testing.assert_array_equal(a.label_B.numpy(), label[rows])
 
@@ -74,6 +80,7 @@ def test_one_pass_gives_every_row_once(store, memory):
     assert [len(batch.row_B) for batch in reader.once(25)] == [10, 10, 5]
 
 
+@stored_as("float16", "int8")
 def test_only_what_is_needed_is_read(store, monkeypatch):
     read = []
     original = type(store).read
@@ -83,11 +90,12 @@ def test_only_what_is_needed_is_read(store, monkeypatch):
         lambda self, array, *args, **more: (read.append(array), original(self, array, *args, **more))[1],
     )
     batch = everything(BatchReader(store, Needs(), Reading(batch_size=4)), 0, 1)[0]
-    assert set(read) == {"embedding"}
+    assert set(read) == set(store.layout.representation)
     assert batch.task_loss_BV is None
     assert batch.label_B is None
 
 
+@stored_as("float16", "int8")
 def test_streaming_reads_only_the_views_it_uses_and_holds_two_windows(store, monkeypatch):
     read = []
     original = type(store).read
@@ -100,13 +108,13 @@ def test_streaming_reads_only_the_views_it_uses_and_holds_two_windows(store, mon
     monkeypatch.setattr(type(store), "read", watched)
     reader = BatchReader(store, Needs(), Reading(batch_size=10, window=16, memory=0))
     source = Streamed(store, reader.arrays, reader.sampler, 1)
-    held = sum(buffer["embedding"].nbytes for buffer in source.free)
-    assert held == 2 * 16 * store.layout.width * 2
+    row_bytes = store.layout.width * 2 if store.layout.dtype == "float16" else store.layout.width + 4
+    assert sum(held.nbytes for buffers in source.free for held in buffers.values()) == 2 * 16 * row_bytes
     for span in reader.sampler.spans(0, 74):
         source.take(span)
     source.close()
     used = sum(size for _, size in read)
-    assert 74 * store.layout.width * 2 <= used <= (74 + 16) * store.layout.width * 2  # the epoch and a window ahead
+    assert 74 * row_bytes <= used <= (74 + 16) * row_bytes  # the epoch and a window ahead
     assert source.take.__self__.free == []
     assert len(source.filling) == 2
 

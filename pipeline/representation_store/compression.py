@@ -1,0 +1,37 @@
+"""Compressors of the inner chunks, by name: codecs that zarr v3 specifies, so that every reader of zarr knows them.
+
+crc32c always comes last, over the compressed bytes: a flipped bit is found before anything is decompressed. The zstd of
+Blosc gives other bytes with other numbers of threads; zarr sets it to one thread (``blosc.use_threads = False``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.codecs.blosc import CName, Shuffle
+
+Compressor = Literal[
+    "none", "zstd", "blosc-lz4-shuffle", "blosc-lz4-bitshuffle", "blosc-zstd-shuffle", "blosc-zstd-bitshuffle"
+]
+_BLOSC: Mapping[str, tuple[CName, Shuffle]] = {
+    "blosc-lz4-shuffle": ("lz4", "shuffle"),
+    "blosc-lz4-bitshuffle": ("lz4", "bitshuffle"),
+    "blosc-zstd-shuffle": ("zstd", "shuffle"),
+    "blosc-zstd-bitshuffle": ("zstd", "bitshuffle"),
+}
+
+
+def codecs(compressor: str, level: int, dtype: str) -> list[BytesBytesCodec]:
+    """What an inner chunk of an array of ``dtype`` goes through, in order, after it is bytes."""
+    if compressor == "none":
+        return [Crc32cCodec()]
+    if compressor == "zstd":
+        return [ZstdCodec(level=level, checksum=False), Crc32cCodec()]
+    name, shuffle = _BLOSC[compressor]
+    kind = np.dtype(dtype)
+    typesize = 1 if kind.kind == "S" else kind.itemsize  # text has no bytes of higher and lower order
+    return [BloscCodec(cname=name, clevel=level, shuffle=shuffle, typesize=typesize), Crc32cCodec()]

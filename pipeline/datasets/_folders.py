@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.datasets._listed import Entry, Found, ListedDataset
 from pipeline.datasets.base import folder_of
 from pipeline.errors import UserError
-from pipeline.images.tars import IMAGE_EXTENSIONS
+from pipeline.images.grouping import IMAGE_EXTENSIONS
 
 
 class FolderDataset(ListedDataset):

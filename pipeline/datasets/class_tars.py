@@ -11,7 +11,7 @@ from pipeline.datasets._listed import Entry, Found, ListedConfig, ListedDataset
 from pipeline.datasets.base import About, folder_of
 from pipeline.errors import UserError
 from pipeline.images.archive import Member, members, printable, read_member
-from pipeline.images.tars import IMAGE_EXTENSIONS
+from pipeline.images.grouping import IMAGE_EXTENSIONS
 
 
 class ClassTars(ListedDataset):

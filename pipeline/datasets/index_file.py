@@ -12,7 +12,7 @@ from pipeline.datasets._index import index_rows
 from pipeline.datasets._listed import Entry, Found, ListedConfig, ListedDataset
 from pipeline.datasets.base import About, folder_of
 from pipeline.errors import UserError
-from pipeline.images.tars import IMAGE_EXTENSIONS
+from pipeline.images.grouping import IMAGE_EXTENSIONS
 
 KEY = re.compile(r"[A-Za-z0-9_/-]+")
 

@@ -1,9 +1,9 @@
 """Strict reading of one WebDataset tar: every member is a part of a sample or a stated fault, or the tar is broken.
 
-A WebDataset sample is a run of members whose names agree up to the first dot of the base name: ``animals/cat_01.png``,
-``animals/cat_01.cls``. Readers made for streaming end quietly at the first byte they do not understand; a tar cut by a
-full disk or a lost connection then looks like a shorter one. Here the headers are walked first, to the end-of-archive
-blocks (``archive.py``), and only a whole tar gives samples. ``docs/inputs.md`` lists what happens to each fault.
+Which members make a sample is said in ``grouping.py``. Readers made for streaming end quietly at the first byte they do
+not understand; a tar cut by a full disk or a lost connection then looks like a shorter one. Here the headers are walked
+first, to the end-of-archive blocks (``archive.py``), and only a whole tar gives samples. ``docs/inputs.md`` lists what
+happens to each fault.
 """
 
 from __future__ import annotations
@@ -15,23 +15,18 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.faults import BadLabel, Quarantined
-from pipeline.images.archive import BrokenTar, Member, members, printable, read_member
+from pipeline.images.archive import BrokenTar, members, read_member
+from pipeline.images.grouping import Group, grouped
 
 __all__ = [
-    "IMAGE_EXTENSIONS",
     "BrokenTar",
     "Quarantined",
     "TarIndex",
     "TarSample",
-    "grouped",
     "index_tar",
     "label_of",
     "read_tar",
 ]
-
-#: Extensions of members and files that are images, in lower case; what they hold is decided by their content.
-IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
-LABEL_EXTENSIONS = ("cls", "json", "txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +34,7 @@ class TarSample:
     """One image with its label fields as they lie in the tar.
 
     Attributes:
-        key: name up to the first dot of the base name, folders included.
+        key: see ``grouping.py``; folders included.
         data: the encoded image.
         extension: of the image member, in lower case.
         fields: ``cls``, ``json`` and ``txt`` members by extension; other members are not read.
@@ -62,74 +57,6 @@ class TarIndex:
     bytes: int
 
 
-# -- samples
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Group:
-    key: str
-    parts: dict[str, Member]  # by extension
-
-    @property
-    def images(self) -> list[str]:
-        return [extension for extension in self.parts if extension in IMAGE_EXTENSIONS]
-
-
-def _key_of(name: str) -> tuple[str, str]:
-    """Key and lower-case extension of a member's name; no extension gives ""."""
-    folder, slash, base = name.rpartition("/")
-    stem, _, extension = base.partition(".")
-    return f"{folder}{slash}{stem}", extension.lower()
-
-
-def _name_fault(name: str) -> str:
-    if printable(name) != name:
-        return "its name is not UTF-8"
-    if not name.isprintable():
-        return "its name has control characters"
-    if name.startswith("/"):
-        return "its name is an absolute path"
-    if ".." in name.split("/"):
-        return "its name leads out of the tar (..)"
-    return ""
-
-
-def grouped(found: Sequence[Member]) -> list[_Group | Quarantined]:
-    """Members → samples, in the order in which their keys first appear; every key comes out exactly once.
-
-    Hidden files (base name begins with a dot: ``.DS_Store``, ``._a.jpg``) belong to no sample and are passed over.
-    """
-    groups: dict[str, dict[str, Member]] = {}
-    faults: dict[str, str] = {}
-    previous: str | None = None
-    for member in found:
-        name = member.name.removeprefix("./")
-        if name.rpartition("/")[2].startswith(".") and ".." not in name.split("/"):
-            continue
-        key, extension = _key_of(name)
-        key = printable(key)
-        fault = _name_fault(name) or member.fault
-        if not extension:
-            fault = fault or "its name has no extension"
-        if key in groups and key != previous:
-            fault = fault or "its members do not lie together: the key repeats, or samples are interleaved"
-        elif extension in groups.get(key, {}):
-            fault = fault or f"two members of this key end in .{printable(extension)}"
-        if fault:
-            faults.setdefault(key, fault)
-        groups.setdefault(key, {})[extension] = member
-        previous = key
-    return [_judged(_Group(key=key, parts=parts), faults.get(key)) for key, parts in groups.items()]
-
-
-def _judged(group: _Group, fault: str | None) -> _Group | Quarantined:
-    if fault is None and len(group.images) > 1:
-        fault = f"several images for one key: {', '.join(sorted(group.images))}"
-    if fault is None and not group.images:
-        fault = f"no image among its members: {', '.join(sorted(group.parts))}"
-    return group if fault is None else Quarantined(key=group.key, reason=fault)
-
-
 def read_tar(path: Path) -> Iterator[TarSample | Quarantined]:
     """The samples of a tar in order, each either whole or with the reason why it cannot be used.
 
@@ -144,12 +71,9 @@ def read_tar(path: Path) -> Iterator[TarSample | Quarantined]:
             if isinstance(group, Quarantined):
                 yield group
                 continue
-            extension = group.images[0]
-            labels = [name for name in LABEL_EXTENSIONS if name in group.parts]
-            wanted = sorted([extension, *labels], key=lambda name: group.parts[name].start)  # one way through the file
-            data = {name: read_member(file, group.parts[name]) for name in wanted}
-            fields = {name: data[name] for name in labels}
-            yield TarSample(key=group.key, data=data[extension], extension=extension, fields=fields)
+            wanted = sorted({"": group.image, **group.labels}.items(), key=lambda part: part[1].start)
+            data = {name: read_member(file, member) for name, member in wanted}  # one way through the file
+            yield TarSample(key=group.key, data=data.pop(""), extension=group.extension, fields=data)
 
 
 def index_tar(path: Path) -> TarIndex:
@@ -159,7 +83,7 @@ def index_tar(path: Path) -> TarIndex:
         BrokenTar: the tar is not whole.
     """
     groups = grouped(members(path))
-    whole = [group for group in groups if isinstance(group, _Group)]
+    whole = [group for group in groups if isinstance(group, Group)]
     longest = max((len(group.key.encode()) for group in whole), default=0)
     faulty = len(groups) - len(whole)
     return TarIndex(samples=len(groups), faulty=faulty, longest_key=longest, bytes=path.stat().st_size)

@@ -2,10 +2,8 @@
 
 import contextlib
 import gzip
-import struct
 import threading
 import warnings
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps, PngImagePlugin
 
 from pipeline.images.decode import BadImage, decode, upright_rgb
+from tests.pipeline.images.dirt import four_channel_jpeg, png, png_16
 
 
 def pixels(image):
@@ -100,6 +99,26 @@ def test_cmyk(encoded):
     assert np.abs(pixels(decode(jpeg))).max() <= 3
 
 
+@pytest.mark.parametrize("stored", [(200, 90, 30, 120), (20, 200, 128, 255), (128, 128, 128, 40)])
+def test_four_channels_with_and_without_their_marker(stored):
+    """Against the formulas: inks are stored inverted, and YCCK stores C, M, Y as Y, Cb, Cr of the inverse."""
+    image = Image.new("CMYK", (16, 16), tuple(255 - value for value in stored))  # Pillow inverts what it writes
+    c, m, y, k = stored
+    for transform in (0, None):
+        assert np.abs(pixels(decode(four_channel_jpeg(image, transform))) - [v * k / 255 for v in (c, m, y)]).max() <= 4
+    luma, blue, red = c, m - 128, y - 128
+    inks = np.clip([luma + 1.402 * red, luma - 0.344136 * blue - 0.714136 * red, luma + 1.772 * blue], 0, 255)
+    expected = (255 - inks) * k / 255  # libjpeg's YCCK: the RGB that Y, Cb, Cr give, inverted, is C, M, Y
+    assert np.abs(pixels(decode(four_channel_jpeg(image, 2))) - expected).max() <= 4
+
+
+def test_16_bit_colour_is_cut_to_8_bits():
+    values = np.random.default_rng(0).integers(0, 1 << 16, (5, 7, 3))
+    assert (pixels(decode(png_16(values))) == values >> 8).all()
+    grey = values[:, :, :1]
+    assert (pixels(decode(png_16(grey))) == np.round(grey / 257)).all()
+
+
 def test_pixels_without_a_fixed_range_are_refused(encoded):
     assert "32 bits" in refusal(encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"))
     assert "32 bits" in refusal(encoded(Image.fromarray(np.ones((4, 4), np.int32)), "TIFF"))
@@ -175,12 +194,7 @@ def test_flipped_bits_in_a_png_are_refused(photo, encoded):
 
 def png_header(width, height):
     """A PNG that claims a size and holds no pixels to speak of."""
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(10))) + chunk(b"IEND", b"")
+    return png(width, height, 8, 2, None)
 
 
 def test_too_many_pixels_are_refused_from_the_header(monkeypatch):

@@ -1,6 +1,8 @@
 """Every key of a tar comes out once: as a sample, or as a fault with its reason."""
 
 import json
+import tarfile
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 
 from pipeline.faults import BadLabel, Quarantined
 from pipeline.images.archive import BrokenTar, Member
-from pipeline.images.tars import TarSample, grouped, index_tar, label_of, read_tar
+from pipeline.images.grouping import MAX_IMAGE_BYTES, grouped
+from pipeline.images.tars import TarSample, index_tar, label_of, read_tar
 
 CLASSES = ["ant", "bee", "cat"]
 
@@ -52,7 +55,10 @@ def test_a_broken_tar_gives_no_sample_at_all(make_tar):
         ([("a.jpg", b"1"), ("a.JPG", b"2")], "a", "two members of this key end in .jpg"),
         ([("a.jpg", b"1"), ("a.jpg", b"1")], "a", "two members of this key end in .jpg"),
         ([("a.cls", b"1"), ("a.json", b"{}")], "a", "no image among its members: cls, json"),
-        ([("a.v2.png", b"1")], "a", "no image among its members: v2.png"),
+        ([("a.v2.pdf", b"1")], "a", "no image among its members: v2.pdf"),
+        ([("a.l.png", b"1"), ("a.r.png", b"1"), ("a.cls", b"1")], "a", "several images for one key: l.png, r.png"),
+        ([("a.l.png", b"1"), ("a.l.jpg", b"1")], "a.l", "several images for one key: jpg, png"),
+        ([("a.l.cls", b"1"), ("a.npy", b"1")], "a", "no image among its members: l.cls, npy"),
         ([("README", b"1")], "README", "its name has no extension"),
         ([("/etc/a.jpg", b"1")], "/etc/a", "absolute path"),
         ([("x/../../a.jpg", b"1")], "x/../../a", "leads out of the tar"),
@@ -87,6 +93,54 @@ def test_members_that_lie_apart(make_tar, names):
 def test_hidden_files_and_dot_slash(make_tar):
     found = outcome(make_tar([("./._a.jpg", b"mac"), ("./a.jpg", b"1"), ("./a.cls", b"0"), (".DS_Store", b"mac")]))
     assert found == {"a": "jpg"}
+
+
+def test_names_with_more_dots(make_tar):
+    """Read up to the last dot only where nothing is an image by WebDataset's own rule."""
+    path = make_tar(
+        [
+            *((f"n01/00.5/img.left.{extension}", extension.encode()) for extension in ("JPG", "cls")),
+            *((f"n01/00.5/x.{name}", name.encode()) for name in ("A.png", "a.png", "A.json", "a.cls", "txt.npy")),
+            *((f"y.{name}", name.encode()) for name in ("png", "seg.png", "old.cls", "cls")),
+            *((f"z.{name}", name.encode()) for name in ("2.5.webp", "cls", "npy")),
+            *((f"w.{name}", name.encode()) for name in ("1.png", "2.cls")),
+        ]
+    )
+    found = [(i.key, i.data, dict(i.fields)) if isinstance(i, TarSample) else (i.key, i.reason) for i in read_tar(path)]
+    assert found == [
+        ("n01/00.5/img.left", b"JPG", {"cls": b"cls"}),
+        ("n01/00.5/x.A", b"A.png", {"json": b"A.json"}),
+        ("n01/00.5/x.a", b"a.png", {"cls": b"a.cls"}),
+        ("y", b"png", {"cls": b"cls"}),
+        ("z.2.5", b"2.5.webp", {"cls": b"cls"}),
+        ("w.1", b"1.png", {}),
+        ("w.2", "no image among its members: cls"),
+    ]
+    assert (index_tar(path).samples, index_tar(path).faulty) == (7, 1)
+
+
+def test_a_sample_of_a_gigabyte_is_not_read(tmp_path):
+    """The tar is sparse: it has 1 GB, but takes no room on the disk."""
+    path, size = tmp_path / "a.tar", 1 << 30
+    with path.open("wb") as file:
+        for name, content in (("a.png", b"1"), ("b.png", None), ("c.png", b"3"), ("c.txt", b"x" * ((1 << 20) + 1))):
+            info = tarfile.TarInfo(name)
+            info.size = size if content is None else len(content)
+            file.write(info.tobuf(tarfile.GNU_FORMAT))
+            file.write(content or b"")
+            file.truncate(file.tell() + (size if content is None else 0))
+            file.seek(0, 2)
+            file.truncate(-(-file.tell() // 512) * 512)
+            file.seek(0, 2)
+        file.write(bytes(1024))
+    tracemalloc.start()
+    found = {item.key: item for item in read_tar(path)}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found["b"] == Quarantined(key="b", reason=f"its png has {size} bytes, at most {MAX_IMAGE_BYTES} are read")
+    assert found["c"] == Quarantined(key="c", reason="its txt has 1048577 bytes, at most 1048576 are read")
+    assert found["a"].data == b"1"
+    assert peak < 10 << 20
 
 
 def test_index(make_tar):

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from pipeline.backbones.build import OURS
+from pipeline.backbones.sources._timm_models import OURS
 from pipeline.datasets.digit_pairs import CANVAS, DigitPairs, Split, class_of
 from pipeline.files import sha256_file, write_bytes, write_json
 from pipeline.metrics.r_auroc import auroc, r_auroc

@@ -190,9 +190,9 @@ def _dataset(values: Any, where: str) -> dict[str, Any]:
 
 
 def _backbone(values: Any, where: str) -> dict[str, Any]:
-    from pipeline.backbones.settings import BackboneConfig
+    from pipeline.backbones import parse_backbone
 
-    return dict(to_plain(parse(BackboneConfig, _mapping(values, where), where)))
+    return dict(to_plain(parse_backbone(_mapping(values, where), where)))
 
 
 def _head(values: Any, where: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from pipeline.backbones import make_backbone, parse_backbone
+from pipeline.backbones import make_backbone, parse_backbone, uncompiled
 from pipeline.backbones.base import Backbone
 from pipeline.config import config
 from pipeline.datasets import make_dataset
@@ -86,7 +86,7 @@ class Release(Stage):
     def run(self, unit: Unit, progress: Progress) -> None:
         """Write a candidate, load it, compare it with what was evaluated, write the bundle."""
         bar = progress.bar("release", 3, "steps")
-        backbone = make_backbone(self.experiment.backbone)
+        backbone = make_backbone(uncompiled(self.experiment.backbone))
         checkpoint = read_checkpoint(self.before("train_head").folder / f"seed-{self.seed}")
         bundle = self._assembled(checkpoint, backbone)
         bar.advance()

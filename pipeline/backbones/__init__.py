@@ -2,36 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from torch import Tensor
 
-from pipeline.backbones.base import Backbone
-from pipeline.backbones.build import build
+from pipeline.backbones.base import Backbone, Group, Network, Tap, groups
 from pipeline.backbones.settings import BackboneConfig
-from pipeline.backbones.timm_backbone import TimmBackbone
-from pipeline.config import parse
+from pipeline.config import parse, to_plain
+from pipeline.digests import digest
+from pipeline.discovery import implementation
+
+__all__ = [
+    "Backbone",
+    "Group",
+    "groups",
+    "make_backbone",
+    "make_backbones",
+    "network_class",
+    "parse_backbone",
+    "pinned",
+    "uncompiled",
+]
+SOURCES = "pipeline.backbones.sources"
+
+
+def network_class(values: Mapping[str, Any]) -> type[Network]:
+    """The network defined in ``pipeline/backbones/sources/<source>.py``, ``timm`` unless ``values`` name another.
+
+    Raises:
+        UserError: there is no such source; lists the valid names.
+    """
+    return implementation(SOURCES, str(values.get("source", "timm")), "backbone source", Network)
 
 
 def parse_backbone(values: Mapping[str, Any], where: str = "backbone") -> BackboneConfig:
-    """The checked config of a backbone; reads nothing else.
+    """The checked config of a backbone, of the class that its source defines; reads nothing else.
 
     Raises:
-        UserError: unknown keys, values out of range, a source of weights without its key.
+        UserError: an unknown source, unknown keys, values out of range or that do not go together.
     """
-    return parse(BackboneConfig, values, where)
+    config: BackboneConfig = parse(network_class(values).Config, values, where)
+    return config
 
 
 def make_backbone(values: Mapping[str, Any], *, carried: Mapping[str, Tensor] | None = None) -> Backbone:
     """The frozen backbone that ``values`` describe, loaded and on its device.
 
     Args:
-        values: plain values as for :class:`BackboneConfig`.
+        values: plain values as for :func:`parse_backbone`.
         carried: its state dict, where a release carries the weights; then no other source of weights is needed.
 
     Raises:
-        UserError: wrong values, unknown model, weights that cannot be had or do not fit, no such device.
+        UserError: wrong values, unknown model, weights that cannot be had or do not fit, no such device or tap.
     """
     config = parse_backbone(values)
-    return TimmBackbone(config, build(config, carried))
+    return Backbone(network_class(values)(config, carried), _tap(config))  # type: ignore[call-arg]
+
+
+def make_backbones(values: Sequence[Mapping[str, Any]]) -> list[Backbone]:
+    """Several backbones; those that differ in their tap alone (``layer``, ``pooling``) share one network.
+
+    Raises:
+        UserError: as for :func:`make_backbone`.
+    """
+    loaded: dict[str, Network] = {}
+    backbones = []
+    for item in values:
+        config = parse_backbone(item)
+        plain = {key: value for key, value in to_plain(config).items() if key not in config.of_the_tap}
+        mark = digest(plain)
+        if mark not in loaded:
+            loaded[mark] = network_class(item)(config, None)  # type: ignore[call-arg]
+        backbones.append(Backbone(loaded[mark], _tap(config)))
+    return backbones
+
+
+def _tap(config: BackboneConfig) -> Tap:
+    given = {field.name: getattr(config, field.name) for field in fields(Tap) if hasattr(config, field.name)}
+    return Tap(**given)
+
+
+def pinned(values: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` with each ``auto`` replaced by what it came to mean for the backbone that described itself so."""
+    config, switch = parse_backbone(values), {True: "on", False: "off"}
+    auto = [key for key in to_plain(config) if getattr(config, key) == "auto" and key in described]
+    return {**values, **{key: switch.get(described[key], described[key]) for key in auto}}
+
+
+def uncompiled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` for serving images by ones and twos: each number of images would be compiled anew."""
+    return {**values, "compile": "off"} if hasattr(parse_backbone(values), "compile") else dict(values)

@@ -1,49 +1,201 @@
-"""What a backbone is: frozen, it turns a normalised image into the representation its classifier would see."""
+"""What a backbone is: a frozen network and a tap on it, which turn a normalised image into one vector.
+
+Shapes: B images, D width of the tap, C classes.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from pipeline.heads.base import LinearClassifier
 from pipeline.images.preprocessing import Preprocessing
 
+Pooling = Literal["auto", "cls", "mean", "cls+mean"]
+LAST = -1  # the layer of a tap: after the last one, and whatever normalisation follows it
+
+
+@dataclass(frozen=True)
+class Tap:
+    """Where a representation is taken: from the output of which layer, and how it becomes one vector an image.
+
+    Attributes:
+        layer: ``LAST``, or the number of a layer from 0.
+        pooling: ``auto`` is what the network's own head does.
+    """
+
+    layer: int = LAST
+    pooling: Pooling = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What one image told of a tap.
+
+    Attributes:
+        tap: the same tap by its plainest name: the last layer is ``LAST``.
+        width: D.
+        feeds_classifier: whether it is, bit for bit, what the network's own classifier reads.
+    """
+
+    tap: Tap
+    width: int
+    feeds_classifier: bool
+
 
 @dataclass(frozen=True, kw_only=True)
 class Representation:
-    """What one batch gives: ``embedding_BD`` and ``logits_BC`` float32 (None: the backbone has no class head)."""
+    """What one batch gives: ``embedding_BD`` and ``logits_BC`` float32 (None: nothing classifies this embedding)."""
 
     embedding_BD: Tensor
     logits_BC: Tensor | None
 
 
-class Backbone(ABC):
-    """A frozen network, in eval mode, on one device."""
+class Network(ABC):
+    """A frozen network, in eval mode, on one device; the taps on it share it.
+
+    The file's name is the source's name: ``backbone.source=<name>`` finds ``pipeline/backbones/sources/<name>.py``. A
+    subclass defines a nested ``Config`` (a :class:`~pipeline.backbones.settings.BackboneConfig` with what this source
+    needs beside) and takes ``(config, carried)``; ``carried`` is its state dict where a release carries the weights.
+
+    Attributes:
+        class_names: what its classifier predicts; None: it has none, or its classes are not known.
+        weights_sha256: of the weights file, or of the state dict where there is no file.
+        fixed_batch: whether it wants all batches of one size, because another size costs a new compilation.
+    """
+
+    Config: ClassVar[type[Any]]
 
     name: str
-    width: int
     preprocessing: Preprocessing
-    weights_sha256: str  # of the weights file, or of the state dict where there is no file
-    class_names: tuple[str, ...] | None  # what its class head predicts; None: it has none
+    weights_sha256: str
+    class_names: tuple[str, ...] | None
     device: torch.device
+    fixed_batch: bool = False
 
     @abstractmethod
-    def represent(self, images_BCHW: Tensor) -> Representation:
-        """Embedding and logits of normalised float32 images, given on any device, on the backbone's device."""
+    def embed(self, images_BCHW: Tensor, taps: Sequence[Tap]) -> list[Tensor]:
+        """The float32 embedding (B, D) of each tap, on the device, from one pass; it never waits for the device.
+
+        What one tap gives does not depend on which others are asked for with it, to the bit.
+        """
+
+    @abstractmethod
+    def try_tap(self, tap: Tap) -> Tried:
+        """Look at a tap on one image.
+
+        Raises:
+            UserError: there is no such layer, or it cannot be pooled so.
+        """
 
     @abstractmethod
     def classifier(self) -> LinearClassifier | None:
-        """The last linear layer, so that ``logits = embedding @ weight.T + bias``; None where there is none."""
+        """The last linear layer, float32 on the device; None where there is none."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Name, loader, weights sha256, preprocessing, compute dtype: plain values for the run record."""
+        """Name, source, weights sha256, preprocessing, how it computes: plain values for the run record."""
 
     @abstractmethod
     def state_dict(self) -> Mapping[str, Tensor]:
-        """Its weights, for a release that carries them."""
+        """Its weights on the CPU, for a release that carries them.
+
+        Raises:
+            UserError: they say nothing without the file they came in.
+        """
+
+    @classmethod
+    def licence(cls, config: Any) -> tuple[str, str]:
+        """Of the weights: an SPDX identifier in lower case or ``unknown``, and who says so."""
+        return "unknown", "nobody"
+
+
+class Backbone:
+    """A network and a tap on it.
+
+    Attributes:
+        width: D of its embedding.
+        class_names: of the classifier over the embedding; None: there is none, or its classes are not known.
+    """
+
+    def __init__(self, network: Network, tap: Tap) -> None:
+        tried = network.try_tap(tap)
+        self.network = network
+        self.tap = tried.tap
+        self.width = tried.width
+        self.name = network.name
+        self.preprocessing = network.preprocessing
+        self.weights_sha256 = network.weights_sha256
+        self.device = network.device
+        self.fixed_batch = network.fixed_batch
+        self.class_names = network.class_names if tried.feeds_classifier else None
+        self._classifier = network.classifier() if tried.feeds_classifier else None
+
+    def represent(self, images_BCHW: Tensor) -> Representation:
+        """Embedding and logits of normalised images.
+
+        Args:
+            images_BCHW: float32, (B, 3, size, size), on any device.
+
+        Returns:
+            ``embedding_BD`` and ``logits_BC``, float32 on the backbone's device, perhaps still being computed, and not
+            looked at: they may hold NaN. The logits are computed from this very embedding, in float32.
+        """
+        return Group((self,)).represent(images_BCHW)[0]
+
+    def classifier(self) -> LinearClassifier | None:
+        """The last linear layer, so that ``logits = embedding @ weight.T + bias``; None where there is none."""
+        return self._classifier
+
+    def describe(self) -> Mapping[str, Any]:
+        """What decides the embedding, as plain values."""
+        return {
+            **self.network.describe(),
+            "layer": self.tap.layer,
+            "pooling": self.tap.pooling,
+            "width": self.width,
+            "num_classes": 0 if self._classifier is None else len(self._classifier.bias_C),
+        }
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """The weights of its network, on the CPU."""
+        return self.network.state_dict()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Backbones that are taps on one network, and so share its preprocessing and device and one pass an image."""
+
+    members: tuple[Backbone, ...]
+
+    @property
+    def network(self) -> Network:
+        """The one they share."""
+        return self.members[0].network
+
+    @torch.no_grad()
+    def represent(self, images_BCHW: Tensor) -> list[Representation]:
+        """The representation by each member, in their order, from one pass; as :meth:`Backbone.represent` gives it."""
+        embeddings = self.network.embed(images_BCHW, [member.tap for member in self.members])
+        return [
+            Representation(embedding_BD=embedding_BD, logits_BC=_logits(member.classifier(), embedding_BD))
+            for member, embedding_BD in zip(self.members, embeddings, strict=True)
+        ]
+
+
+def _logits(classifier: LinearClassifier | None, embedding_BD: Tensor) -> Tensor | None:
+    return None if classifier is None else linear(embedding_BD, classifier.weight_CD, classifier.bias_C)
+
+
+def groups(backbones: Iterable[Backbone]) -> list[Group]:
+    """Backbones by the network they share, in order of their first member."""
+    found: dict[int, list[Backbone]] = {}
+    for backbone in backbones:
+        found.setdefault(id(backbone.network), []).append(backbone)
+    return [Group(tuple(members)) for members in found.values()]

@@ -6,7 +6,6 @@ import hashlib
 import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -115,28 +114,6 @@ def _load_npz(model: nn.Module, path: Path) -> None:
             f"backbone.path: {path} has no values for {_some(left)}. "
             "If it is the class head, set backbone.num_classes to that of the file (0 = without one)."
         )
-
-
-def package_file(package: str) -> Path:
-    """The one weights file in an installed Python package; nothing of the package is imported.
-
-    Raises:
-        UserError: the package is not installed (with the command), or has no or several such files.
-    """
-    try:
-        distribution = metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        raise UserError(
-            f"backbone.package: the package '{package}' is not installed. Install it with `pip install {package}`."
-        ) from None
-    found = [Path(str(distribution.locate_file(file))) for file in distribution.files or ()]
-    found = [path for path in found if path.suffix in SUFFIXES]
-    if len(found) != 1:
-        raise UserError(
-            f"backbone.package: '{package}' has {len(found)} weights files ({', '.join(SUFFIXES)}), not one. "
-            "Name the file instead: backbone.weights=file backbone.path=…"
-        )
-    return found[0]
 
 
 def state_dict_sha256(state: Mapping[str, Tensor]) -> str:

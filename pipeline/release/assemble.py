@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pipeline.backbones import parse_backbone
+from pipeline.backbones import parse_backbone, pinned
 from pipeline.backbones.base import Backbone
 from pipeline.config import to_plain
 from pipeline.errors import UserError
@@ -40,17 +40,15 @@ def portable(values: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
     ``auto`` and the model's own preprocessing are replaced by what they were; the class names are left out, since a
     released model has no use for them; of a weights file the name alone is kept.
     """
-    facts = backbone.describe()
-    pinned = {
-        **{key: value for key, value in to_plain(parse_backbone(values)).items() if key != "device"},
+    plain = {
+        **to_plain(parse_backbone(pinned(values, backbone.describe()))),
         **to_plain(backbone.preprocessing),
         "class_list": None,
-        "compute": facts["compute"],
-        "channels_last": "on" if facts["channels_last"] else "off",
     }
-    if pinned["path"] is not None:
-        pinned["path"] = Path(pinned["path"]).name
-    return pinned
+    del plain["device"]
+    if plain.get("path") is not None:
+        plain["path"] = Path(plain["path"]).name
+    return plain
 
 
 def assemble(

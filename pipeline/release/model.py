@@ -56,7 +56,8 @@ class ReleasedModel:
                 (B, 3, size, size) made with :meth:`preprocess`. See :mod:`pipeline.release.inputs`.
 
         Raises:
-            UserError: images that could be meant in two ways, or a file that cannot be read or decoded.
+            UserError: images that could be meant in two ways, a file that cannot be read or decoded, or an embedding
+                that is not finite.
         """
         outputs = self._outputs(images)
         return Prediction(
@@ -111,7 +112,16 @@ class ReleasedModel:
     @torch.no_grad()
     def _outputs(self, images: Images) -> list[HeadOutput]:
         items = as_items(images, self.backbone.preprocessing)
-        return [self.head(self.backbone.represent(batch).embedding_BD) for batch in self._batches(items)]
+        return [self.head(self._represented(batch)) for batch in self._batches(items)]
+
+    def _represented(self, batch_BCHW: Tensor) -> Tensor:
+        embedding_BD = self.backbone.represent(batch_BCHW).embedding_BD
+        if not embedding_BD.isfinite().all():
+            raise UserError(
+                f"images: the embedding that {self.backbone.name} gives of an image is not finite. "
+                "Were the images normalised as model.preprocess(…) does it?"
+            )
+        return embedding_BD
 
     def _batches(self, items: Sequence[OneImage] | Tensor) -> Iterator[Tensor]:
         for start in range(0, len(items), self.batch_size):

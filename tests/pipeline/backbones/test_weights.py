@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.backbones import make_backbone
-from pipeline.backbones.weights import load_weights, package_file, state_dict_sha256
+from pipeline.backbones.packages import package_file
+from pipeline.backbones.weights import load_weights, state_dict_sha256
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
 

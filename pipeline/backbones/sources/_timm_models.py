@@ -1,12 +1,12 @@
-"""From a config to a loaded model: which network, which weights, which preprocessing, which class names."""
+"""From a config to a model of timm or of ours, with its weights, and what it says of itself."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import timm
 import torch
@@ -15,19 +15,21 @@ from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from pipeline.backbones.settings import BackboneConfig
-from pipeline.backbones.weights import load_weights, package_file, state_dict_sha256
-from pipeline.class_lists import class_list
+from pipeline.backbones.packages import package_file
+from pipeline.backbones.weights import load_weights, state_dict_sha256
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file
-from pipeline.images.preprocessing import Interpolation, Preprocessing
+from pipeline.images.preprocessing import Preprocessing
 
-OURS = Path(__file__).parent
+if TYPE_CHECKING:
+    from pipeline.backbones.sources.timm import TimmNetwork
+
+OURS = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A model with its weights, and what is known of it."""
+    """A model with its weights, and what it says of itself."""
 
     model: nn.Module
     weights_sha256: str
@@ -35,7 +37,7 @@ class Built:
     class_names: tuple[str, ...] | None
 
 
-def build(config: BackboneConfig, carried: Mapping[str, Tensor] | None) -> Built:
+def build(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> Built:
     """The model that ``config`` describes.
 
     Args:
@@ -46,23 +48,17 @@ def build(config: BackboneConfig, carried: Mapping[str, Tensor] | None) -> Built
         UserError: unknown model, weights that cannot be had or do not fit, values that do not fit the model.
     """
     if config.weights == "ours":
-        built = _ours(config, carried)
-    else:
-        model, sha256 = _timm(config, carried)
-        built = Built(
-            model=model,
-            weights_sha256=sha256,
-            preprocessing=_preprocessing(model),
-            class_names=_imagenet(config, model),
-        )
-    return replace(
-        built,
-        preprocessing=_overridden(built.preprocessing, config),
-        class_names=_class_names(config, built),
+        return _ours(config, carried)
+    model, sha256 = _timm(config, carried)
+    return Built(
+        model=model,
+        weights_sha256=sha256,
+        preprocessing=_preprocessing(model),
+        class_names=_imagenet(config, model),
     )
 
 
-def _timm(config: BackboneConfig, carried: Mapping[str, Tensor] | None) -> tuple[nn.Module, str]:
+def _timm(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> tuple[nn.Module, str]:
     model = _create(config, pretrained=config.weights == "pretrained" and carried is None)
     if carried is not None:
         model.load_state_dict(carried)
@@ -73,7 +69,7 @@ def _timm(config: BackboneConfig, carried: Mapping[str, Tensor] | None) -> tuple
     return model, state_dict_sha256(model.state_dict())
 
 
-def _create(config: BackboneConfig, *, pretrained: bool) -> nn.Module:
+def _create(config: TimmNetwork.Config, *, pretrained: bool) -> nn.Module:
     if not timm.is_model(config.model):
         raise UserError(
             f"backbone.model: timm has no model '{config.model}'.{_nearest(config.model, timm.list_models())}"
@@ -105,7 +101,7 @@ def _nearest(name: str, valid: list[str]) -> str:
     return f" Did you mean {' or '.join(nearest)}?" if nearest else " See timm.list_models()."
 
 
-def _ours(config: BackboneConfig, carried: Mapping[str, Tensor] | None) -> Built:
+def _ours(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> Built:
     valid = sorted(path.stem for path in OURS.glob("*.json"))
     if config.model not in valid:
         raise UserError(f"backbone.model: no model '{config.model}' of ours. Valid: {', '.join(valid)}.")
@@ -139,31 +135,7 @@ def _preprocessing(model: nn.Module) -> Preprocessing:
     )
 
 
-def _overridden(own: Preprocessing, config: BackboneConfig) -> Preprocessing:
-    keys = ("size", "mean", "std", "crop", "interpolation")
-    given = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
-    result = replace(own, **given)
-    if result.interpolation not in get_args(Interpolation):
-        raise UserError(
-            f"backbone.interpolation: the model's own is '{result.interpolation}'. "
-            f"Set one of {', '.join(get_args(Interpolation))}."
-        )
-    return result
-
-
-def _imagenet(config: BackboneConfig, model: nn.Module) -> tuple[str, ...] | None:
+def _imagenet(config: TimmNetwork.Config, model: nn.Module) -> tuple[str, ...] | None:
     """WordNet ids, for timm's own weights with as many classes as a subset of ImageNet has."""
     subset = infer_imagenet_subset(model) if config.weights == "pretrained" and config.num_classes is None else None
     return tuple(ImageNetInfo(subset).label_names()) if subset and model.num_classes else None
-
-
-def _class_names(config: BackboneConfig, built: Built) -> tuple[str, ...] | None:
-    choice, count = config.class_list, int(built.model.num_classes)  # type: ignore[arg-type]
-    if choice == "auto":
-        return built.class_names
-    if choice is None:
-        return None
-    names = class_list(choice, "backbone.class_list")
-    if len(names) != count:
-        raise UserError(f"backbone.class_list: {len(names)} names, but the class head of {config.model} has {count}.")
-    return names

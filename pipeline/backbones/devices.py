@@ -1,0 +1,57 @@
+"""Which device, and what ``auto`` means on it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from pipeline.errors import UserError
+
+
+def device_of(choice: str) -> torch.device:
+    """The device that a config names; ``auto`` is the first CUDA device, else the CPU.
+
+    Raises:
+        UserError: there is none of that name here.
+    """
+    if choice == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(choice)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        raise UserError(f"backbone.device: no device '{choice}' here ({str(error).splitlines()[0]}).") from error
+    return device
+
+
+def compute_of(choice: str, device: torch.device) -> str:
+    """``fp32`` or ``bf16``; ``auto`` is bf16 where the device has units for it."""
+    if choice != "auto":
+        return choice
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    # without these units bf16 is emulated: 30 times slower than fp32 on a CPU with AVX2 only
+    units = torch.cpu.get_capabilities()
+    return "bf16" if units.get("avx512_bf16") or units.get("amx_bf16") else "fp32"
+
+
+def channels_last_of(choice: str, model: nn.Module) -> bool:
+    """Whether images and convolutions lie channels-last; ``auto``: in convolutional networks."""
+    if choice != "auto":
+        return choice == "on"
+    # a Vision Transformer has one convolution, its patch embedding, and gains nothing
+    return sum(isinstance(module, nn.Conv2d) for module in model.modules()) > 1
+
+
+def compiled_of(choice: str, device: torch.device, layers: list[nn.Module], name: str) -> bool:
+    """Whether the layers are compiled; ``auto``: on CUDA, where the network has layers we know.
+
+    Raises:
+        UserError: ``on``, and we know no layers of it.
+    """
+    if choice == "on" and not layers:
+        raise UserError(
+            f"backbone.compile=on: {name} has no list of layers that could be compiled one by one. "
+            "Set backbone.compile=off."
+        )
+    return choice == "on" or (choice == "auto" and device.type == "cuda" and bool(layers))

@@ -47,7 +47,7 @@ def page(line: CommandLine) -> str:
     """The help that a command line asks for: of its stages' keys if it names stages, else of the command."""
     if line.stages and ALL not in line.stages:
         return "\n\n".join(_stage_pages(line))
-    verbs = [f"  {name:<8} {about(name)}" for name in verb_names()]
+    verbs = [f"  {name:<10} {about(name)}" for name in verb_names()]
     stages = [f"  {name:<12} {_about_stage(name)}" for name in stage_names()]
     groups = [_group(line, group) for group in GROUPS]
     return _PAGE.format(verbs="\n".join(verbs), stages="\n".join(stages), groups="\n".join(groups))

@@ -24,6 +24,8 @@ DEFAULT_VERB = "submit"
 ALL = "all"
 HELP = ("help", "--help", "-h")
 JSON = "--json"
+CONFIG_DIR = "--config-dir"
+UNIT = "--unit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class CommandLine:
         settings: the overrides as they were written.
         help: help is asked for.
         json: the answer is to be JSON.
+        units: of ``--unit``: only these are asked about.
     """
 
     verb: str
@@ -47,6 +50,7 @@ class CommandLine:
     settings: tuple[str, ...] = ()
     help: bool = False
     json: bool = False
+    units: tuple[str, ...] = ()
 
     def command(self, stages: Sequence[str] = ()) -> str:
         """The shell command that submits ``stages`` (default: the same ones) with the same settings."""
@@ -66,7 +70,8 @@ def read(arguments: Sequence[str]) -> CommandLine:
         UserError: a word, key, stage or group option that there is not; the message lists those there are.
     """
     words = [word for word in arguments if word not in (*HELP, JSON)]
-    folders = _folders(words)
+    folders = tuple(_folder(value) for value in _option(words, CONFIG_DIR))
+    units = tuple(_option(words, UNIT))
     verb = words.pop(0) if words and re.fullmatch(r"\w+", words[0]) else DEFAULT_VERB
     if verb not in names(VERBS):
         raise unknown_name("verb", verb, names(VERBS))
@@ -81,20 +86,27 @@ def read(arguments: Sequence[str]) -> CommandLine:
         settings=tuple(str(item.input_line) for item in rest),
         help=any(word in HELP for word in arguments),
         json=JSON in arguments,
+        units=units,
     )
 
 
-def _folders(words: list[str]) -> tuple[Path, ...]:
-    """Take ``--config-dir DIR`` (or ``--config-dir=DIR``) out of ``words``."""
-    found: list[Path] = []
-    for place in reversed([i for i, word in enumerate(words) if word.split("=")[0] == "--config-dir"]):
+def _option(words: list[str], name: str) -> list[str]:
+    """Take every ``name VALUE`` (or ``name=VALUE``) out of ``words``; the values."""
+    found: list[str] = []
+    for place in reversed([i for i, word in enumerate(words) if word.split("=")[0] == name]):
         _, equals, value = words.pop(place).partition("=")
         if not equals:
             value = words.pop(place) if place < len(words) else ""
-        if not Path(value).is_dir() or not value:
-            raise UserError(f"--config-dir: '{value}' is not a folder. Give one with groups like configs/, e.g. head/.")
-        found.insert(0, Path(value))
-    return tuple(found)
+        if not value:
+            raise UserError(f"{name}: needs a value, e.g. {name}=…")
+        found.insert(0, value)
+    return found
+
+
+def _folder(value: str) -> Path:
+    if not Path(value).is_dir():
+        raise UserError(f"{CONFIG_DIR}: '{value}' is not a folder. Give one with groups like configs/, e.g. head/.")
+    return Path(value)
 
 
 def _parse(word: str) -> Override:

@@ -7,7 +7,7 @@ Stages never import each other: they meet on disk. A stage finds the artefact be
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -69,6 +69,16 @@ class Status:
     samples: int = 0
     quarantined: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)  # unit id → reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """A sample that the finished work leaves out."""
+
+    unit: str  # its id
+    tar: str
+    key: str
+    reason: str
 
 
 class Stage(ABC):
@@ -153,6 +163,10 @@ class Stage(ABC):
     @abstractmethod
     def status(self) -> Status:
         """How far it is; cheap, and true while others work."""
+
+    def set_aside(self) -> Iterator[SetAside]:
+        """The samples that are left out of what is done, in order, with the reason of each."""
+        return iter(())
 
     def verify(self, progress: Progress) -> list[str]:
         """What is wrong with the finished work, a line each naming the unit; empty when all is well."""

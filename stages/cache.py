@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +17,7 @@ from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore, bytes_a_row
 from pipeline.representation_store.records import committed_units
 from pipeline.representation_store.verify import verify
-from stages.base import Stage, Status, Unit
+from stages.base import SetAside, Stage, Status, Unit
 
 
 class Cache(Stage):
@@ -96,6 +97,16 @@ class Cache(Stage):
             quarantined=sum(len(commit.quarantined) for commit in commits),
             failed={f"{failure['unit']:06d}": failure["reason"] for failure in failures},
         )
+
+    def set_aside(self) -> Iterator[SetAside]:
+        """From the commit records."""
+        if not (self.store_path / "run.json").exists():
+            return
+        store = RepresentationStore.open(self.store_path)
+        for unit in committed_units(self.store_path / "commits"):
+            commit = store.commit(unit)
+            for item in commit.quarantined:
+                yield SetAside(unit=f"{unit:06d}", tar=commit.name, key=item.key, reason=item.reason)
 
     def verify(self, progress: Progress) -> list[str]:
         """Check every byte; the commits of bad units are withdrawn, so that the same command makes them again."""

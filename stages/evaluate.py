@@ -7,7 +7,7 @@ scored in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,7 @@ from pipeline.report import About, as_markdown, as_text, write_report
 from pipeline.report.thumbnails import add_thumbnails
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.summary import summarise
-from stages.base import Stage, Status, Unit, make_stage
+from stages.base import SetAside, Stage, Status, Unit, make_stage
 
 UPSTREAM = "upstream"
 VIEW = "center"
@@ -228,6 +228,12 @@ class Evaluate(Stage):
             samples=sum(count["rows"] for count in counts),
             quarantined=sum(count["quarantined"] for count in counts),
         )
+
+    def set_aside(self) -> Iterator[SetAside]:
+        """Of the downstream datasets, in the caches made for them; units are called ``<dataset>/<unit>``."""
+        for name in self.experiment.downstream:
+            for sample in self._cache_of(name).set_aside():
+                yield replace(sample, unit=f"{name}/{sample.unit}")
 
     def verify(self, progress: Progress) -> list[str]:
         """Check the tables of rows against their results; a bad one's result goes, so that it is made again."""

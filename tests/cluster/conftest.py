@@ -20,7 +20,7 @@ from pydantic import Field
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.files import write_bytes
-from stages.base import Stage, Status, Unit
+from stages.base import SetAside, Stage, Status, Unit
 
 @config
 class ToyConfig:
@@ -58,6 +58,10 @@ class Toy(Stage):
     def status(self):
         done = len(list(self.folder.glob("*.done")))
         return Status(done=done, total=self.config.units if self.folder.exists() else None, samples=10 * done)
+    def set_aside(self):
+        for path in sorted(self.folder.glob("*.done")):
+            for i in range(int(path.stem)):
+                yield SetAside(unit=path.stem, tar=f"toy/{path.stem}", key=f"k{i}", reason=f"cls says {i}, not 'x{i}'")
     def verify(self, progress):
         return [f"unit {p.stem}: not empty" for p in sorted(self.folder.glob("*.done")) if p.stat().st_size]
 '''

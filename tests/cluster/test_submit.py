@@ -137,6 +137,31 @@ def test_verify_names_what_is_broken_and_what_repairs_it(here: Path, capsys: pyt
     assert "  submit stage=gather name=mine" in out
 
 
+def test_quarantine_lists_what_is_set_aside_and_counts_the_reasons(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quarantine", "stage=gather"]) == 0
+    assert capsys.readouterr().out == "nothing is set aside\n"
+    main(["stage=gather"])
+    capsys.readouterr()
+    (folder,) = (here / "runs").iterdir()
+    assert main(["quarantine", "stage=gather"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"gather: 3 samples of 2 units set aside, {folder.relative_to(here)}",
+        "        3 × cls says …, not …",
+        "1\ttoy/1\tk0\tcls says 0, not 'x0'",
+        "2\ttoy/2\tk0\tcls says 0, not 'x0'",
+        "2\ttoy/2\tk1\tcls says 1, not 'x1'",
+    ]
+    assert main(["quarantine", "stage=gather", "--unit=1", "--json"]) == 0
+    (stage,) = json.loads(capsys.readouterr().out)["stages"]
+    assert stage["reasons"] == {"cls says …, not …": 1}
+    assert stage["samples"] == [{"unit": "1", "tar": "toy/1", "key": "k0", "reason": "cls says 0, not 'x0'"}]
+    assert main(["quarantine", "stage=gather", "--unit", "7"]) == 0
+    assert capsys.readouterr().out == "nothing is set aside in unit 7\n"
+    assert main(["quarantine", "stage=gather", "--unit"]) == 2
+
+
 @pytest.mark.parametrize("arguments", [[], ["stage=nope"], ["name=x"], ["stage=gather", "units=0"]])
 def test_usage_errors_give_2(house: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

@@ -15,6 +15,11 @@ BEGINNINGS = {
     "mit": re.compile(r"\s*(the )?mit license", re.IGNORECASE),
 }
 
+CLASSIFIERS = {
+    "License :: OSI Approved :: Apache Software License": "apache-2.0",
+    "License :: OSI Approved :: MIT License": "mit",
+}
+
 
 def package_file(package: str) -> Path:
     """The one weights file in an installed Python package.
@@ -30,6 +35,7 @@ def package_file(package: str) -> Path:
         ) from None
     found = [Path(str(distribution.locate_file(file))) for file in distribution.files or ()]
     found = [path for path in found if path.suffix in SUFFIXES]
+    found = [path for path in found if path.suffix != ".onnx"] or found  # the same network once more, as a rule
     if len(found) != 1:
         raise UserError(
             f"backbone.package: '{package}' has {len(found)} weights files ({', '.join(SUFFIXES)}), not one. "
@@ -43,6 +49,9 @@ def package_licence(package: str) -> str:
     distribution = metadata.distribution(package)
     if "License-Expression" in distribution.metadata:
         return str(distribution.metadata["License-Expression"]).lower()
+    said = distribution.metadata.get_all("Classifier") or []
+    if len(names := [CLASSIFIERS[line] for line in said if line in CLASSIFIERS]) == 1:
+        return names[0]
     for file in distribution.files or ():
         if file.stem.upper() in ("LICENSE", "LICENCE"):
             text = file.read_text()

@@ -13,10 +13,11 @@ from safetensors import SafetensorError
 from timm.models import load_state_dict
 from torch import Tensor, nn
 
+from pipeline.backbones.onnx_weights import dinov2_tensors
 from pipeline.errors import UserError
 
 TENSOR_FILES = (".safetensors", ".pth", ".pt")
-SUFFIXES = (*TENSOR_FILES, ".npz")
+SUFFIXES = (*TENSOR_FILES, ".npz", ".onnx")
 SHOWN = 5  # names in a message
 
 
@@ -25,7 +26,7 @@ def load_weights(model: nn.Module, path: Path, *, match: str) -> None:
 
     Args:
         model: any timm model.
-        path: a state dict as safetensors or pth/pt, or a JAX ViT as npz.
+        path: a state dict as safetensors or pth/pt, a JAX ViT as npz, or a DINOv2 as onnx.
         match: ``names``, or ``order`` where only the names differ.
 
     Raises:
@@ -35,6 +36,8 @@ def load_weights(model: nn.Module, path: Path, *, match: str) -> None:
         raise UserError(f"backbone.path: no weights file at {path}.")
     if path.suffix == ".npz":
         _load_npz(model, path)
+    elif path.suffix == ".onnx":
+        _load_onnx(model, path)
     elif path.suffix in TENSOR_FILES:
         model.load_state_dict(_fitted(model.state_dict(), _read(path), path, match))
     else:
@@ -114,6 +117,17 @@ def _load_npz(model: nn.Module, path: Path) -> None:
             f"backbone.path: {path} has no values for {_some(left)}. "
             "If it is the class head, set backbone.num_classes to that of the file (0 = without one)."
         )
+
+
+def _load_onnx(model: nn.Module, path: Path) -> None:
+    grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    if grid is None:
+        raise UserError(
+            f"backbone.path: {path}: weights from ONNX are understood for DINOv2's Vision Transformers only. "
+            "To run the file as it is, set backbone.source=onnx."
+        )
+    wanted = model.state_dict()
+    model.load_state_dict(_fitted(wanted, dinov2_tensors(path, grid), path, "names"))
 
 
 def state_dict_sha256(state: Mapping[str, Tensor]) -> str:

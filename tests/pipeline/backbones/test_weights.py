@@ -117,9 +117,9 @@ def test_a_damaged_file_is_refused(name: str, tiny: dict[str, Any], tmp_path: Pa
 def test_missing_and_unknown_files(tiny: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no weights file at .*nowhere\.pth"):
         make_backbone({**tiny, "weights": "file", "path": str(tmp_path / "nowhere.pth")})
-    (tmp_path / "weights.onnx").touch()
+    (tmp_path / "weights.bin").touch()
     with pytest.raises(UserError, match=r"none of \.safetensors, \.pth, \.pt, \.npz"):
-        make_backbone({**tiny, "weights": "file", "path": str(tmp_path / "weights.onnx")})
+        make_backbone({**tiny, "weights": "file", "path": str(tmp_path / "weights.bin")})
 
 
 def jax_layout(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from braceexpand import braceexpand
 
+from pipeline.class_lists import class_list
 from pipeline.config import config
 from pipeline.datasets.base import About, Dataset, LabelledImage, folder_of
 from pipeline.errors import UserError
@@ -42,8 +43,9 @@ class WebDataset(Dataset):
         root: Path
         # Names below root, with * ? [] or braces: train-{00000..00146}.tar. Not used where there is a manifest.
         tars: str = "*.tar"
-        # Text file, one class name (a WNID, …) a line, in the order of the labels. Not used where there is a manifest.
-        class_list: Path | None = None
+        # What the labels index: a name (imagenet21k_google, imagenet1k, …), or a text file with one class name (a WNID,
+        # …) a line. Not used where there is a manifest.
+        class_list: str | None = None
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -60,34 +62,30 @@ class WebDataset(Dataset):
         return [path for name in names for path in (sorted(root.glob(name)) if _is_pattern(name) else [root / name])]
 
     def check(self) -> None:
-        """All tars must be there, and the class list."""
+        """There must be a tar, and the class list. A tar that is missing among others fails alone when it is read."""
         folder_of(self.config.root, self.config.name, REMEDY)
         paths = self.tars()
         if not paths:
             raise UserError(f"{self.config.name}: no {self.config.tars} in {self.config.root}. {REMEDY}")
-        missing = [path for path in paths if not path.is_file()]
-        if missing:
-            raise UserError(f"{self.config.name}: {len(missing)} of {len(paths)} tars are missing, e.g. {missing[0]}.")
+        if not any(path.is_file() for path in paths):
+            raise UserError(f"{self.config.name}: all {len(paths)} tars are missing, e.g. {paths[0]}. {REMEDY}")
         self.class_names()
 
     def class_names(self) -> list[str]:
         """From the manifest or the class list; the order is the source's.
 
         Raises:
-            UserError: there is neither, or the list names a class twice.
+            UserError: there is neither, or the list cannot be used.
         """
         if self.manifest is not None:
             return list(self.manifest.class_names)
-        path: Path | None = self.config.class_list
-        if path is None or not path.is_file():
+        choice: str | None = self.config.class_list
+        if choice is None:
             raise UserError(
-                f"{self.config.name}: no class list{f' at {path}' if path else ''}. Set dataset.class_list to a text "
-                "file with one class name a line, in the order of the labels (empty = all unlabelled)."
+                f"{self.config.name}: no class list. Set dataset.class_list to a name (imagenet21k_google, …) or to a "
+                "text file with one class name a line, in the order of the labels (empty = all unlabelled)."
             )
-        names = path.read_text(encoding="utf-8").splitlines()
-        if len(set(names)) != len(names) or "" in names:
-            raise UserError(f"{path}: every line must be one class name, none twice and none empty.")
-        return names
+        return list(class_list(choice, "dataset.class_list"))
 
     def __len__(self) -> int:
         if self.manifest is not None:

@@ -12,15 +12,21 @@ from pipeline.datasets import make_dataset
 from pipeline.datasets.webdataset import WebDataset
 from pipeline.errors import UserError
 from pipeline.images.manifest import TARS, Manifest, load_manifest
-from pipeline.images.tars import index_tar
+from pipeline.images.tars import TarIndex, index_tar
 from pipeline.representation_store import UnitInfo
 
 INDEX_THREADS = 8  # of the header pass: it waits for the file system, not for the processor
+UNKNOWN_ROOM = (
+    2  # times the rows and the key width of the tars that can be read, when others cannot: they may be fuller
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedTars:
-    """Tars of labelled images, ours or anyone's: ``units`` describes each, ``paths`` says where it lies."""
+    """Tars of labelled images, ours or anyone's: ``units`` describes each, ``paths`` says where it lies.
+
+    Of a tar that is missing or broken now, ``units`` knows nothing but the name; reading it says what is wrong.
+    """
 
     units: tuple[UnitInfo, ...]
     paths: tuple[Path, ...]
@@ -32,10 +38,10 @@ class PackedTars:
 def open_packed(source: Path | Mapping[str, Any]) -> PackedTars:
     """The tars of a folder that ``stage=pack`` filled, or of a dataset ``{kind: webdataset, …}``.
 
-    Tars without a manifest are counted by a pass over their headers.
+    Tars without a manifest are counted by a pass over their headers; one that is missing or broken spoils no other.
 
     Raises:
-        UserError: packing is not finished there, or the dataset is not packed; a tar is broken.
+        UserError: packing is not finished there, or the dataset is not packed; no tar is there and whole.
     """
     if isinstance(source, Path):
         return _from_manifest(source, load_manifest(source))
@@ -61,16 +67,31 @@ def _from_manifest(folder: Path, manifest: Manifest) -> PackedTars:
 def _from_headers(dataset: WebDataset) -> PackedTars:
     paths = dataset.tars()
     with ThreadPoolExecutor(INDEX_THREADS) as pool:
-        indices = list(pool.map(index_tar, paths))
-    root = dataset.config.root
-    units = [
-        UnitInfo(name=path.relative_to(root).as_posix(), samples=index.samples, bytes=index.bytes)
-        for path, index in zip(paths, indices, strict=True)
-    ]
+        indices = list(pool.map(_index_or_error, paths))
+    known = [index for index in indices if isinstance(index, TarIndex)]
+    if not known:
+        raise next(index for index in indices if isinstance(index, UserError))
+    room = 1 if len(known) == len(indices) else UNKNOWN_ROOM
     return PackedTars(
-        units=tuple(units),
+        units=tuple(_unit(dataset, path, index) for path, index in zip(paths, indices, strict=True)),
         paths=tuple(paths),
         class_names=tuple(dataset.class_names()),
-        longest_key=max(1, *(index.longest_key for index in indices)),
-        max_samples=max(index.samples for index in indices),
+        longest_key=room * max(1, *(index.longest_key for index in known)),
+        max_samples=room * max(index.samples for index in known),
+    )
+
+
+def _index_or_error(path: Path) -> TarIndex | UserError:
+    try:
+        return index_tar(path)
+    except UserError as error:
+        return error
+
+
+def _unit(dataset: WebDataset, path: Path, index: TarIndex | UserError) -> UnitInfo:
+    name = path.relative_to(dataset.config.root).as_posix()
+    return (
+        UnitInfo(name=name, samples=index.samples, bytes=index.bytes)
+        if isinstance(index, TarIndex)
+        else UnitInfo(name=name)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -56,6 +56,24 @@ class StoreLayout:
     def representation(self) -> tuple[str, ...]:
         """The arrays that an embedding is made of."""
         return ("embedding", "scale") if self.dtype == "int8" else ("embedding",)
+
+
+def as_begun(layout: StoreLayout, begun: StoreLayout) -> StoreLayout:
+    """``layout`` as the store of the layout ``begun`` goes on with it.
+
+    A tar that was missing or broken when the store was begun, or is now, has another description than before, though
+    it is the same unit; so for such units, and for what follows from them (rows, chunk, key width), the first one
+    stays. Everything else that differs still does.
+    """
+    unknown = [[(unit.name, unit.samples is None) for unit in known.units] for known in (layout, begun)]
+    names = [[name for name, _ in units] for units in unknown]
+    if names[0] != names[1] or unknown[0] == unknown[1]:
+        return layout
+    units = tuple(
+        old if old.samples is None or new.samples is None else new
+        for old, new in zip(begun.units, layout.units, strict=True)
+    )
+    return replace(layout, units=units, rows=begun.rows, chunk_rows=begun.chunk_rows, key_bytes=begun.key_bytes)
 
 
 def fit_rows(capacity: int, width: int, dtype: str) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from pipeline.faults import Quarantined
 from pipeline.files import read_json, sha256_file, sweep_partials, sync_file
 from pipeline.representation_store.arrays import create_arrays, open_arrays
 from pipeline.representation_store.encoding import decode, encode, in_range, largest
-from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, shard_shape
+from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, as_begun, shard_shape
 from pipeline.representation_store.records import (
     Commit,
     committed_units,
@@ -33,6 +33,9 @@ from pipeline.representation_store.records import (
 from pipeline.run_record import RUN_RECORD, refuse_other
 
 Array = NDArray[Any]
+BEGIN_ANEW = (
+    "A tar that could not be read when a store was begun may be too full for it: begin another (output=<folder>)."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,8 @@ class RepresentationStore:
         Raises:
             UserError: a store of another run lies there; the message is the difference.
         """
+        if (path / RUN_RECORD).is_file():
+            layout = as_begun(layout, cls.open(path).layout)
         meaning = {**run, "layout": to_plain(layout)}
         refuse_other(path / RUN_RECORD, meaning, "representation store")
         store = cls(path, layout, meaning)
@@ -203,7 +208,8 @@ class RepresentationStore:
         """Store a unit's rows, then its commit record. Doing it again writes the same bytes.
 
         Raises:
-            ValueError: shapes do not fit the layout, a key is too long, a value is not finite or out of range.
+            ValueError: shapes do not fit the layout, a value is not finite or out of range.
+            UserError: more rows, or a longer key, than the store was made for.
         """
         self._check(rows)
         keys = np.array([key.encode() for key in rows.keys], dtype=self.specs["key"].dtype)
@@ -253,7 +259,7 @@ class RepresentationStore:
     def _check(self, rows: UnitRows) -> None:
         count, layout = len(rows.keys), self.layout
         if count > layout.rows:
-            raise ValueError(f"{count} rows, but the store has room for {layout.rows} a unit")
+            raise UserError(f"{count} rows, but the store has room for {layout.rows} a unit. {BEGIN_ANEW}")
         shapes = {
             "embedding": (rows.embedding_RVD.shape, (count, len(layout.views), layout.width)),
             "view_params": (rows.view_params_RVP.shape, (count, len(layout.views), len(layout.view_params))),
@@ -268,7 +274,7 @@ class RepresentationStore:
             raise ValueError(f"an embedding is not finite or beyond the range of {layout.dtype} (±{limit:g})")
         for key in rows.keys:
             if len(key.encode()) > layout.key_bytes:
-                raise ValueError(f"key '{key}' is longer than {layout.key_bytes} bytes")
+                raise UserError(f"key '{key}' is longer than the {layout.key_bytes} bytes of this store. {BEGIN_ANEW}")
 
     def _write_shard(self, name: str, unit: int, value: Array) -> str | None:
         spec, path = self.specs[name], self.shard_path(name, unit)

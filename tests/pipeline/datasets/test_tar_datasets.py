@@ -106,16 +106,41 @@ def test_packed_without_a_manifest_is_counted_by_headers(tars):
     assert (packed.class_names, packed.longest_key, packed.max_samples) == (("ant", "bee"), 3, 3)
 
 
+def test_a_class_list_by_name(tars):
+    dataset = make_dataset({**tars, "class_list": "imagenet1k"})
+    dataset.check()
+    assert dataset.class_names()[:2] == ["n01440764", "n01443537"]
+    assert open_packed({**tars, "class_list": "imagenet1k"}).class_names == tuple(dataset.class_names())
+
+
+def test_tars_that_are_missing_or_broken_spoil_no_other(tars, tmp_path):
+    values = {**tars, "tars": "train-{0..3}.tar"}
+    make_dataset(values).check()
+    cut = tmp_path / "tars" / "train-2.tar"
+    cut.write_bytes(cut.read_bytes()[:1000])
+    packed = open_packed(values)
+    assert [(unit.name, unit.samples) for unit in packed.units] == [
+        ("train-0.tar", 1),
+        ("train-1.tar", 2),
+        ("train-2.tar", None),
+        ("train-3.tar", None),
+    ]
+    assert packed.max_samples == 4  # room for fuller ones
+    with pytest.raises(BrokenTar, match=r"train-2\.tar: broken at byte 1000"):
+        open_packed({**tars, "tars": "train-{2..3}.tar"})
+
+
 def test_what_is_missing_is_said(tars, tmp_path):
     for wrong, said in [
         ({"tars": "x-*.tar"}, r"no x-\*\.tar in"),
-        ({"tars": "train-{0..5}.tar"}, r"3 of 6 tars are missing, e\.g\. .*train-3\.tar"),
+        ({"tars": "x-{0..5}.tar"}, r"all 6 tars are missing, e\.g\. .*x-0\.tar"),
         ({"class_list": None}, r"no class list\. Set dataset\.class_list"),
-        ({"class_list": str(tmp_path / "none.txt")}, r"no class list at .*none\.txt"),
+        ({"class_list": str(tmp_path / "none.txt")}, r"dataset\.class_list: no file there, .*unknown class list"),
+        ({"class_list": "imagenet21k_googl"}, r"Did you mean 'imagenet21k_google'"),
         ({"root": str(tmp_path / "none")}, "no folder at"),
     ]:
         with pytest.raises(UserError, match=said):
             make_dataset({**tars, **wrong}).check()
     (tmp_path / "twice.txt").write_text("ant\nant\n")
-    with pytest.raises(UserError, match="none twice"):
+    with pytest.raises(UserError, match=r"twice\.txt: 'ant' stands at position 0 and again at 1"):
         make_dataset({**tars, "class_list": str(tmp_path / "twice.txt")}).check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
-from pipeline.representation_store import RepresentationStore, fit_rows
+from pipeline.representation_store import RepresentationStore, UnitInfo, fit_rows
 from tests.pipeline.representation_store.conftest import make_layout, make_rows
 
 
@@ -134,7 +135,7 @@ def test_wrong_shapes_are_refused(layout, store_of):
         store.write_unit(1, make_rows(make_layout(width=8), 4, 0))
     rows = make_rows(layout, 1, 0)
     rows.keys[0] = "much-too-long-a-key"
-    with pytest.raises(ValueError, match="longer than 12 bytes"):
+    with pytest.raises(ValueError, match="longer than the 12 bytes"):
         store.write_unit(1, rows)
 
 
@@ -193,3 +194,22 @@ def test_files_are_durable_before_the_commit(layout, store_of, monkeypatch):
     for array in store.specs:
         assert str(store.shard_path(array, 1)) in synced
     assert str(store.commits) in events[commit:]
+
+
+def test_a_tar_that_was_unreadable_when_the_store_was_begun_is_still_the_same_unit(tmp_path):
+    """Known now and not then, or then and not now: the store is gone on with, and nothing else may differ."""
+
+    def layout(samples, capacity, **more):
+        units = tuple(UnitInfo(name=f"{i}.tar", samples=count) for i, count in enumerate(samples))
+        return replace(make_layout(capacity=capacity, **more), units=units)
+
+    def opened(wanted):
+        return RepresentationStore.create(tmp_path / "store", wanted, {"seed": 0}).layout
+
+    begun = opened(layout([5, None, 7], 14))
+    assert opened(layout([5, 9, 7], 9)) == begun
+    assert opened(layout([None, 9, 7], 14)) == begun
+    assert opened(layout([5, None, 7], 14)) == begun
+    for other in (layout([6, 9, 7], 9), layout([5, 9, 7], 9, width=8), layout([5, 9], 9), layout([5, None, 7], 20)):
+        with pytest.raises(UserError, match="another config"):
+            opened(other)

@@ -45,12 +45,15 @@ def open_store(path: str | Path) -> RepresentationStore:
     """Open a representation store, for reading its arrays.
 
     Args:
-        path: the folder of the Zarr group, or the run folder of ``stage=cache`` that holds it as ``store``.
+        path: the folder of the Zarr group, or the run folder of ``stage=cache`` that holds it as ``store``; a local
+            path or a URL (``s3://…``, ``gs://…``).
 
     Raises:
         pipeline.errors.UserError: there is no store.
     """
+    from pipeline.places import as_place
     from pipeline.representation_store import RepresentationStore
 
-    inner = Path(path) / "store"
-    return RepresentationStore.open(inner if inner.is_dir() else Path(path))
+    place = as_place(path)
+    inner = place / "store"
+    return RepresentationStore.open(inner if inner.is_dir() else place)

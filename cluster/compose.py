@@ -23,11 +23,13 @@ from cluster.executors import parse_executor
 from pipeline.config import field_names, parse, to_plain
 from pipeline.discovery import unknown_name
 from pipeline.errors import UserError
+from pipeline.places import Place, as_output, as_place
 from stages.base import Experiment, stage_class, stage_names
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 GROUPS = ("dataset", "backbone", "head", "cluster", "experiment")
-PLAIN_KEYS = ("name", "data_root", "runs_root")
+PLACE_KEYS = {"data_root": as_place, "runs_root": as_output}
+PLAIN_KEYS = ("name", *PLACE_KEYS)
 NAMED_KEYS = ("downstream", "compare")  # filled from evaluate.datasets and evaluate.compare
 DEFAULT_EXPERIMENT = "demo"
 LOCAL = "local"  # configs/local.yaml: a user's own defaults, not in git
@@ -163,13 +165,14 @@ def _check(values: dict[str, Any], datasets: Sequence[str], heads: Sequence[str]
     }
     cluster = checks.run(_cluster, values.get("cluster"), "cluster")
     stages = {name: checks.run(_stage, name, values.get(name)) for name in stage_names()}
+    places: dict[str, Any] = {key: checks.run(_place, kind, values.get(key), key) for key, kind in PLACE_KEYS.items()}
     if checks.problems:
         raise UserError("\n".join(checks.problems))
     assert cluster is not None
     experiment = Experiment(
         name=str(values["name"]),
-        data_root=Path(values["data_root"]),
-        runs_root=Path(values["runs_root"]),
+        data_root=places["data_root"],
+        runs_root=places["runs_root"],
         stages=stages,
         **parts,
     )
@@ -179,6 +182,13 @@ def _check(values: dict[str, Any], datasets: Sequence[str], heads: Sequence[str]
 
 
 # What checks heads and backbones is imported where it is used: it brings torch along, and `submit --help` is quick.
+
+
+def _place(kind: Callable[[Any], Place], value: Any, where: str) -> Place:
+    try:
+        return kind(value)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _dataset(values: Any, where: str) -> dict[str, Any]:

@@ -6,15 +6,17 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from pipeline.files import append_text
+from pipeline.places import Place, is_remote
 from pipeline.progress import Bar, Progress
 
 SECONDS_A_LINE = 10.0
+SECONDS_AN_UPLOAD = 60.0  # an object cannot grow: the whole log is written anew
 _FACTS = "[{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 _BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} " + _FACTS
 _LINE = "{desc}: {percentage:.0f}% {n_fmt}/{total_fmt} " + _FACTS
@@ -122,11 +124,14 @@ class _LineBar:
 
 
 class LoggedProgress:
-    """Another progress, of which the log file of a run folder gets the lines too."""
+    """Another progress, of which the log file of a run folder gets the lines too; an object store, once a minute."""
 
-    def __init__(self, shown: Progress, log: Path) -> None:
+    def __init__(self, shown: Progress, log: Place, clock: Callable[[], float] = time.monotonic) -> None:
         self._shown = shown
-        self._file = log.open("a", encoding="utf-8")
+        self._log = log
+        self._clock = clock
+        self._waiting: list[str] = []
+        self._written = clock()
         self._logged = LineProgress(self.record)
 
     def __enter__(self) -> LoggedProgress:
@@ -135,7 +140,7 @@ class LoggedProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self._write()
 
     def bar(self, description: str, total: int | None, unit: str, *, initial: int = 0) -> Bar:
         """A bar in both."""
@@ -151,8 +156,15 @@ class LoggedProgress:
 
     def record(self, text: str) -> None:
         """A text in the log alone, with the time."""
-        self._file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z} {text}\n")
-        self._file.flush()
+        self._waiting.append(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z} {text}\n")
+        if not is_remote(self._log) or self._clock() - self._written >= SECONDS_AN_UPLOAD:
+            self._write()
+
+    def _write(self) -> None:
+        lines, self._waiting = "".join(self._waiting), []
+        if lines:
+            append_text(self._log, lines)
+        self._written = self._clock()
 
 
 class _TwoBars:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipeline.discovery import unknown_name
 from pipeline.errors import UserError
+from pipeline.places import as_place
 
 # Name here → timm's name of it; timm carries the lists.
 TIMM_SUBSETS = {
@@ -58,11 +59,11 @@ def class_list(choice: str | Path | Sequence[str], where: str) -> tuple[str, ...
         return _of_timm(TIMM_SUBSETS.get(name, name))
     if name in ELSEWHERE:
         raise UserError(f"{where}: '{name}': {ELSEWHERE[name]}; then set {where} to that file.")
-    if not Path(choice).is_file():
+    if not as_place(choice).is_file():
         hint = unknown_name("class list", name, [*TIMM_SUBSETS, *ELSEWHERE])
         raise UserError(f"{where}: no file there, and {hint} Or a text file with one class name a line.")
     try:
-        lines = Path(choice).read_text(encoding="utf-8").splitlines()
+        lines = as_place(choice).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: {choice} is not UTF-8 text ({error}).") from error
     return _checked(tuple(line.strip() for line in lines), f"{where}: {choice}")

@@ -12,6 +12,7 @@ import pydantic
 from pydantic.dataclasses import dataclass as _pydantic_dataclass
 
 from pipeline.errors import UserError
+from pipeline.places import RemotePath
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted(to_plain(item) for item in value)
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, (Path, RemotePath)) else value
 
 
 def meaning(value: Any) -> Any:

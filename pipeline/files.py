@@ -1,7 +1,8 @@
-"""Files that are either whole or absent: temporary name, fsync, rename.
+"""Files that are either whole or absent: temporary name, fsync, rename; on an object store, one upload.
 
 A process killed at any moment leaves the old file, the new file, or a stray ``*.partial`` beside it that the
-next writer of the same file sweeps away. So a reader never meets half a file.
+next writer of the same file sweeps away. So a reader never meets half a file. An object appears whole or not at all, so
+there the file is made in a local temporary one and uploaded once it is complete.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
+
+from pipeline.places import Place, RemotePath, reaching
 
 PARTIAL = ".partial"
 
@@ -27,8 +31,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sync_file(path: Path) -> None:
-    """Make a file written by someone else (zarr) durable, and its name too."""
+def sync_file(path: Place) -> None:
+    """Make a file written by someone else (zarr) durable, and its name too; an object is durable once it is there."""
+    if isinstance(path, RemotePath):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -38,48 +44,74 @@ def sync_file(path: Path) -> None:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path``; on leaving without an error it becomes ``path``, durably."""
+def atomic_file(path: Place) -> Iterator[BinaryIO]:
+    """Open a temporary file; on leaving without an error it becomes ``path``, durably."""
+    if isinstance(path, RemotePath):
+        with tempfile.NamedTemporaryFile(prefix="hedgerow-") as temporary:
+            yield cast(BinaryIO, temporary)
+            temporary.flush()
+            with reaching(path):
+                path.fs.put_file(temporary.name, path.path)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     try:
-        with temporary.open("xb") as file:
+        with partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        partial.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Place, data: bytes) -> None:
     """Write ``data`` to ``path`` atomically and durably."""
+    if isinstance(path, RemotePath):
+        with reaching(path):
+            path.fs.pipe_file(path.path, data)
+        return
     with atomic_file(path) as file:
         file.write(data)
 
 
-def write_json(path: Path, value: Any) -> None:
+def append_text(path: Place, text: str) -> None:
+    """Add ``text`` at the end, durably. An object cannot grow, so there it is read and written anew."""
+    if isinstance(path, RemotePath):
+        before = path.read_bytes() if path.exists() else b""
+        write_bytes(path, before + text.encode())
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_json(path: Place, value: Any) -> None:
     """Write ``value`` as indented JSON with sorted keys: the same value gives the same bytes."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Place) -> Any:
     """Read a JSON file written by :func:`write_json`."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def sweep_partials(folder: Path) -> int:
-    """Remove stray temporary files directly inside ``folder``; how many there were."""
+def sweep_partials(folder: Place) -> int:
+    """Remove stray temporary files directly inside ``folder``; how many there were. An object store has none."""
+    if isinstance(folder, RemotePath):
+        return 0
     strays = list(folder.glob(f"*{PARTIAL}")) if folder.is_dir() else []
     for stray in strays:
         stray.unlink(missing_ok=True)
     return len(strays)
 
 
-def sha256_file(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
+def sha256_file(path: Place) -> str:
+    """Hex SHA-256 of a file's bytes, read from where they lie."""
+    with reaching(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

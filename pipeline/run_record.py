@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from pipeline.digests import difference, digest
 from pipeline.errors import UserError
 from pipeline.files import read_json, sweep_partials, write_json
+from pipeline.places import Place
 
 RUN_RECORD = "run.json"
 
@@ -22,7 +22,7 @@ def code_version() -> str:
         return "source"
 
 
-def refuse_other(record: Path, meaning: Mapping[str, Any], what: str) -> None:
+def refuse_other(record: Place, meaning: Mapping[str, Any], what: str) -> None:
     """Write the run record if there is none; if there is one of another config, refuse with the difference.
 
     Args:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.config import meaning, to_plain
 from pipeline.digests import digest
 from pipeline.discovery import implementation, names
+from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.run_record import RUN_RECORD, refuse_other
 
@@ -36,8 +36,8 @@ class Experiment:
     """
 
     name: str
-    data_root: Path
-    runs_root: Path
+    data_root: Place
+    runs_root: Place
     dataset: Mapping[str, Any]
     backbone: Mapping[str, Any]
     head: Mapping[str, Any]
@@ -85,7 +85,7 @@ class Stage(ABC):
     """One stage of one experiment. Construction reads nothing from disk and is cheap.
 
     A subclass is found by its file name, and defines ``Config`` (made with :func:`pipeline.config.config`, with an
-    operational field ``output: Path | None = None``) and ``groups``: the parts of the experiment it depends on.
+    operational field ``output: OutputPlace | None = None``) and ``groups``: the parts of the experiment it depends on.
     """
 
     name: ClassVar[str]
@@ -128,9 +128,9 @@ class Stage(ABC):
         return digest(self.meaning())
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """The run folder: stage name and config digest, unless the config says ``output``."""
-        output: Path | None = self.config.output
+        output: Place | None = self.config.output
         return output if output is not None else self.experiment.runs_root / f"{self.name}-{self.digest[:12]}"
 
     # -- the work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.files import read_json
 from pipeline.images.packed import open_packed
+from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore, bytes_a_row
 from pipeline.representation_store.records import committed_units
@@ -31,10 +33,10 @@ class Cache(Stage):
         """The settings of the cache, and where it lies."""
 
         operational: ClassVar[frozenset[str]] = CacheSettings.operational | {"output"}
-        output: Path | None = None  # run folder; default runs/cache-<digest>
+        output: OutputPlace | None = None  # run folder; default runs/cache-<digest>
 
     @property
-    def store_path(self) -> Path:
+    def store_path(self) -> Place:
         """The representation store."""
         return self.folder / "store"
 
@@ -61,6 +63,8 @@ class Cache(Stage):
         self._check_space()
 
     def _check_space(self) -> None:
+        if not isinstance(self.folder, Path):
+            return  # an object store has no end that could be asked for
         layout, missing = self.job.store.layout, len(self.job.missing())
         rows = sum(unit.samples or layout.rows for unit in layout.units) * missing / max(len(layout.units), 1)
         needed, free = int(rows * bytes_a_row(layout)), shutil.disk_usage(self.folder).free
@@ -89,7 +93,9 @@ class Cache(Stage):
             return Status(done=0, total=None)
         store = RepresentationStore.open(self.store_path)
         commits = [store.commit(unit) for unit in done]
-        failures = [read_json(path) for path in sorted((self.store_path / "failures").glob("*.json"))]
+        failures = sorted(
+            (read_json(path) for path in (self.store_path / "failures").glob("*.json")), key=itemgetter("unit")
+        )
         return Status(
             done=len(done),
             total=len(store.layout.units),

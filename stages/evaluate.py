@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -35,6 +34,7 @@ from pipeline.files import read_json, sha256_file, write_bytes, write_json
 from pipeline.heads import make_head
 from pipeline.heads.base import LinearClassifier, Summary
 from pipeline.images.packed import open_packed
+from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.report import About, as_markdown, as_text, write_report
 from pipeline.report.thumbnails import add_thumbnails
@@ -62,7 +62,7 @@ class Evaluate(Stage):
         upstream_rows: Annotated[int, Field(ge=0)] = 5000  # of the upstream store, chosen by key; 0 = leave it out
         extremes: Annotated[int, Field(ge=0, le=200)] = 12  # most and least certain images shown of each dataset
         device: str = "auto"  # auto: a GPU if there is one
-        output: Path | None = None  # run folder; default runs/evaluate-<digest>
+        output: OutputPlace | None = None  # run folder; default runs/evaluate-<digest>
 
     def inputs(self) -> tuple[str, ...]:
         """The store, the trained head, and the probe where it gave the losses."""
@@ -76,11 +76,11 @@ class Evaluate(Stage):
         """Ids of the units: upstream first, unless it is left out."""
         return [*([UPSTREAM] if self.config.upstream_rows else []), *self.experiment.downstream]
 
-    def _result(self, unit: str) -> Path:
+    def _result(self, unit: str) -> Place:
         return self.folder / "results" / f"{unit}.json"
 
     @property
-    def _all_results(self) -> Path:
+    def _all_results(self) -> Place:
         return self.folder / "results.json"
 
     def plan(self) -> list[Unit]:
@@ -185,7 +185,7 @@ class Evaluate(Stage):
         left = [kind for kind in BASELINES if kind not in kinds]
         return [*found, *(untrained(kind, "baseline", {"kind": kind}, self._summary, seeds) for kind in left)]
 
-    def _folder_of(self, head: Mapping[str, Any]) -> Path:
+    def _folder_of(self, head: Mapping[str, Any]) -> Place:
         return make_stage("train_head", self.experiment.with_head(head)).folder
 
     @cached_property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -12,6 +11,7 @@ from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.datasets.webdataset import WebDataset
 from pipeline.images.packing import MIN_TARS, SAMPLES_PER_TAR, PackJob, load_manifest
+from pipeline.places import OutputPlace
 from pipeline.progress import Progress
 from stages.base import Stage, Status, Unit
 
@@ -29,7 +29,7 @@ class Pack(Stage):
         operational: ClassVar[frozenset[str]] = frozenset({"output"})
         samples_per_tar: Annotated[int, Field(ge=1)] = SAMPLES_PER_TAR  # at most; tars are equally full
         min_tars: Annotated[int, Field(ge=1, le=99_999)] = MIN_TARS  # at least, so that as many workers find work
-        output: Path | None = None  # run folder; default runs/pack-<digest>
+        output: OutputPlace | None = None  # run folder; default runs/pack-<digest>
 
     def inputs(self) -> tuple[str, ...]:
         """Packing is the first stage."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file, sweep_partials, write_json
 from pipeline.heads.base import LinearClassifier
+from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units, record_path
@@ -35,7 +35,7 @@ class Probe(Stage):
         """How the probes are fitted, and where they lie."""
 
         operational: ClassVar[frozenset[str]] = frozenset({"output", "device"})
-        output: Path | None = None  # run folder; default runs/probe-<digest>
+        output: OutputPlace | None = None  # run folder; default runs/probe-<digest>
         device: str = "cpu"  # where the fits run
 
     def inputs(self) -> tuple[str, ...]:
@@ -43,12 +43,12 @@ class Probe(Stage):
         return ("cache",)
 
     @property
-    def store_path(self) -> Path:
+    def store_path(self) -> Place:
         """The representation store."""
         return self.before("cache").folder / "store"
 
     @property
-    def records(self) -> Path:
+    def records(self) -> Place:
         """The probe's own record inside the store it writes to."""
         return self.store_path / NAME
 
@@ -87,7 +87,7 @@ class Probe(Stage):
             if not self._record(fold).exists()
         ]
 
-    def _record(self, fold: int) -> Path:
+    def _record(self, fold: int) -> Place:
         return self.folder / f"fold-{fold}.json"
 
     def run(self, unit: Unit, progress: Progress) -> None:
@@ -115,7 +115,7 @@ class Probe(Stage):
         self._fit(NAME, None, progress, **self._facts(store))
 
     @property
-    def _finished(self) -> Path:
+    def _finished(self) -> Place:
         return self.folder / f"{NAME}.json"  # of the probe on all rows, which is the last thing made
 
     def _score(self, store: RepresentationStore, unit: int, folds: Sequence[LinearClassifier]) -> None:

@@ -18,8 +18,10 @@ from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
 from pipeline.evaluation.contenders import describe
+from pipeline.fetching import local_copy
 from pipeline.files import read_json
 from pipeline.images.packed import open_packed
+from pipeline.places import LocalPath, Place
 from pipeline.progress import Progress
 from pipeline.release.assemble import Include, assemble, carries
 from pipeline.release.bundle import CONFIG, Bundle, verify_bundle, write_bundle
@@ -49,11 +51,23 @@ class Release(Stage):
         include_backbone: Include = "auto"  # auto: if its licence permits and it is not too large
         max_backbone_mb: Annotated[float, Field(ge=0)] = 500  # what is too large for auto, in 10⁶ bytes
         backbone_licence: str | None = None  # SPDX identifier, where it is not known by itself
-        output: Path | None = None  # run folder; default runs/release-<digest>
+        output: LocalPath | None = None  # run folder; default runs/release-<digest>
 
     def inputs(self) -> tuple[str, ...]:
         """The trained head and its results."""
         return ("train_head", "evaluate")
+
+    @property
+    def folder(self) -> Path:
+        """The run folder; local, because a bundle is renamed into place whole.
+
+        Raises:
+            UserError: runs are kept on an object store, and no local folder is given for this one.
+        """
+        place = super().folder
+        if not isinstance(place, Path):
+            raise UserError("release: a bundle is made on this machine. Set release.output=<local folder>.")
+        return place
 
     @property
     def bundle(self) -> Path:
@@ -148,11 +162,12 @@ class Release(Stage):
         primary = next(
             item["primary"] for result in self._results for item in result["contenders"] if item["role"] == "head"
         )
-        with np.load(self.before("evaluate").folder / "rows" / f"{dataset}.npz") as rows:
+        table = self.before("evaluate").folder / "rows" / f"{dataset}.npz"
+        with local_copy(table) as local, np.load(local) as rows:
             column = rows[f"uncertainty/{describe(self.experiment.head)}/{self.seed}/{primary}"]
             return {key.decode(): float(value) for key, value in zip(rows["key"], column, strict=True)}
 
-    def _tars(self, dataset: str) -> tuple[Path, ...]:
+    def _tars(self, dataset: str) -> tuple[Place, ...]:
         """The tars that the evaluation packed of a downstream dataset."""
         values = self.experiment.downstream[dataset]
         if values["kind"] == "webdataset":

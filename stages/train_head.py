@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from pipeline.backbones import make_backbone
@@ -11,6 +10,7 @@ from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.heads import make_head
 from pipeline.heads.base import LinearClassifier
+from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.checkpoints import RECORD, load_head
@@ -34,18 +34,18 @@ class TrainHead(Stage):
 
         operational: ClassVar[frozenset[str]] = TrainingConfig.operational | {"output"}
         task_loss: Literal["classifier", "probe"] = "classifier"  # the backbone's own class head, or out of fold
-        output: Path | None = None  # run folder; default runs/train_head-<digest>
+        output: OutputPlace | None = None  # run folder; default runs/train_head-<digest>
 
     def inputs(self) -> tuple[str, ...]:
         """The store of the cache, with the probe's losses in it where they are asked for."""
         return ("cache", "probe") if self.config.task_loss == "probe" else ("cache",)
 
     @property
-    def store_path(self) -> Path:
+    def store_path(self) -> Place:
         """The representation store."""
         return self.before("cache").folder / "store"
 
-    def seed_folders(self) -> list[Path]:
+    def seed_folders(self) -> list[Place]:
         """Where the head of each seed lies."""
         return [seed_folder(self.folder, seed) for seed in self.config.seeds]
 

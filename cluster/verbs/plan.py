@@ -16,14 +16,15 @@ def run(request: Request) -> int:
     """Print a line for each chosen stage."""
     plans = {link: _plan(stage) for link, stage in request.stages.items()}
     root = request.composed.experiment.runs_root
-    free = shutil.disk_usage(_existing(root)).free
+    free = shutil.disk_usage(_existing(root)).free if isinstance(root, Path) else None
     if request.line.json:
         print(json.dumps({"free_bytes": free, "stages": plans}, indent=2))
         return DONE
     width = max(map(len, plans))
     for link, plan in plans.items():
         print(f"{link:<{width}}  {_line(plan)}")
-    print(f"{'free disk':<{width}}  {size(free)} at {root}")
+    if free is not None:
+        print(f"{'free disk':<{width}}  {size(free)} at {root}")
     return DONE
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file, write_bytes, write_json
 from pipeline.heads.base import LinearClassifier
+from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 
@@ -182,14 +182,14 @@ def _folded(fitted: Logistic, mean_D: Tensor, scale: float) -> LinearClassifier:
     return LinearClassifier(weight_CD=weight_CD.float(), bias_C=bias_C.float())
 
 
-def save_probe(folder: Path, name: str, probe: Probe, **more: Any) -> None:
+def save_probe(folder: Place, name: str, probe: Probe, **more: Any) -> None:
     """Write ``<name>.safetensors``, then ``<name>.json`` with its hash and facts; the record makes it count."""
     path = folder / f"{name}.safetensors"
     write_bytes(path, safetensors.torch.save({"weight": probe.classifier.weight_CD, "bias": probe.classifier.bias_C}))
     write_json(folder / f"{name}.json", {**probe.facts, **more, "sha256": sha256_file(path)})
 
 
-def load_probe(folder: Path, name: str = NAME) -> LinearClassifier:
+def load_probe(folder: Place, name: str = NAME) -> LinearClassifier:
     """The probe that the stage wrote: on all rows by default, or of a fold (``fold-0`` …).
 
     Raises:
@@ -202,5 +202,5 @@ def load_probe(folder: Path, name: str = NAME) -> LinearClassifier:
         raise UserError(
             f"{path} is damaged: its SHA-256 is not that of {record.name}. Remove both, and `submit stage=probe`."
         )
-    tensors = safetensors.torch.load_file(path)
+    tensors = safetensors.torch.load(path.read_bytes())
     return LinearClassifier(weight_CD=tensors["weight"], bias_C=tensors["bias"])

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
+from pipeline.places import Place
 from pipeline.representation_store.records import committed_units, read_commit, record_path
 
 GRACE = 100_000  # samples: about a dozen tars
@@ -55,7 +55,7 @@ class Budget:
         samples: of the whole run, as far as that is known.
     """
 
-    def __init__(self, commits: Path, share: float, samples: int | None = None) -> None:
+    def __init__(self, commits: Place, share: float, samples: int | None = None) -> None:
         self.commits = commits
         self.share = share
         self.samples = samples

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from pipeline.images.decode import decode
 from pipeline.images.packed import PackedTars
 from pipeline.images.tars import TarSample, label_of, read_tar
 from pipeline.images.views import VIEW_PARAMS, make_views
+from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store import (
     Commit,
@@ -67,7 +67,7 @@ class CacheJob:
         settings: views, batch size, dtype …
     """
 
-    def __init__(self, *, tars: PackedTars, store: Path, backbone: Mapping[str, Any], settings: CacheSettings) -> None:
+    def __init__(self, *, tars: PackedTars, store: Place, backbone: Mapping[str, Any], settings: CacheSettings) -> None:
         self.tars = tars
         self.path = store
         self.settings = settings

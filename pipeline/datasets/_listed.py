@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -17,6 +16,7 @@ from pydantic import Field
 from pipeline.config import config
 from pipeline.datasets.base import Dataset, LabelledImage, mixed_order
 from pipeline.digests import digest
+from pipeline.places import LocalPath
 
 ALSO_SEEN = "the same file is also in a seen class"
 
@@ -28,7 +28,7 @@ class ListedConfig:
     # Shown in reports.
     name: str
     # Folder of the source.
-    root: Path
+    root: LocalPath
     # Classes with fewer images are left out.
     min_images_per_class: Annotated[int, Field(ge=1)] = 1
     # seen and unseen share no class, and no image of unseen is also in a class of seen.

@@ -51,7 +51,7 @@ class Dataset(ABC):
     """One file a dataset: ``dataset.kind=<name>`` finds ``pipeline/datasets/<name>.py``.
 
     A subclass defines a nested ``Config`` (made with :func:`pipeline.config.config`) that has at least
-    ``name: str`` (shown in reports) and ``root: Path``.
+    ``name: str`` (shown in reports) and ``root``: a ``LocalPath``, or a ``Place`` where URLs do as well.
     """
 
     Config: ClassVar[type[Any]]

@@ -12,7 +12,6 @@ import hashlib
 import io
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from sklearn.datasets import load_digits
 
 from pipeline.config import config
 from pipeline.datasets.base import About, Dataset, LabelledImage, mixed_order
+from pipeline.places import LocalPath
 
 Split = Literal["backbone", "seen", "unseen"]
 
@@ -52,7 +52,7 @@ class DigitPairs(Dataset):
         # Shown in reports.
         name: str = "digit_pairs"
         # Not used: the digits come with scikit-learn.
-        root: Path | None = None
+        root: LocalPath | None = None
         # backbone: seen classes, digits for training the small ViT. seen: the same classes, other digits.
         # unseen: the other classes, digits that neither of the two has.
         split: Split = "seen"

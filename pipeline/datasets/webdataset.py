@@ -16,6 +16,7 @@ from pipeline.errors import UserError
 from pipeline.faults import BadLabel
 from pipeline.images.manifest import FILE, TARS, Manifest, load_manifest
 from pipeline.images.tars import TarSample, index_tar, label_of, read_tar
+from pipeline.places import Place
 
 REMEDY = "Set dataset.root to the folder of the tars and dataset.tars to their pattern."
 
@@ -40,7 +41,7 @@ class WebDataset(Dataset):
         # Shown in reports.
         name: str = "webdataset"
         # Folder of the tars, or a folder with a manifest.json of ours.
-        root: Path
+        root: Place
         # Names below root, with * ? [] or braces: train-{00000..00146}.tar. Not used where there is a manifest.
         tars: str = "*.tar"
         # What the labels index: a name (imagenet21k_google, imagenet1k, …), or a text file with one class name (a WNID,
@@ -50,20 +51,22 @@ class WebDataset(Dataset):
     @cached_property
     def manifest(self) -> Manifest | None:
         """The manifest of packing, where there is one."""
-        root: Path = self.config.root
+        root: Place = self.config.root
         return load_manifest(root) if (root / FILE).exists() else None
 
-    def tars(self) -> list[Path]:
+    def tars(self) -> list[Place]:
         """The tars, in the order of the pattern, names sorted."""
-        root: Path = self.config.root
+        root: Place = self.config.root
         if self.manifest is not None:
             return [root / TARS / tar.name for tar in self.manifest.tars]
         names = list(braceexpand(self.config.tars))
-        return [path for name in names for path in (sorted(root.glob(name)) if _is_pattern(name) else [root / name])]
+        found = [sorted(root.glob(name), key=_parts) if _is_pattern(name) else [root / name] for name in names]
+        return [path for paths in found for path in paths]
 
     def check(self) -> None:
         """There must be a tar, and the class list. A tar that is missing among others fails alone when it is read."""
-        folder_of(self.config.root, self.config.name, REMEDY)
+        if isinstance(self.config.root, Path):
+            folder_of(self.config.root, self.config.name, REMEDY)
         paths = self.tars()
         if not paths:
             raise UserError(f"{self.config.name}: no {self.config.tars} in {self.config.root}. {REMEDY}")
@@ -117,6 +120,10 @@ def _class_of(sample: TarSample, class_names: list[str]) -> str | None:
     except BadLabel:
         return None
     return class_names[label] if label >= 0 else None
+
+
+def _parts(path: Place) -> tuple[str, ...]:
+    return tuple(path.parts)
 
 
 def _is_pattern(name: str) -> bool:

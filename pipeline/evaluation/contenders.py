@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import to_plain
@@ -13,6 +12,7 @@ from pipeline.errors import UserError
 from pipeline.evaluation.scoring import Scorer, SeedScores
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
+from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.training.checkpoints import describe_head, load_head
 
@@ -41,7 +41,7 @@ class Contender:
     absent: str = ""
 
 
-def trained(name: str, role: Role, config: Mapping[str, Any], folder: Path, seeds: Sequence[int]) -> Contender:
+def trained(name: str, role: Role, config: Mapping[str, Any], folder: Place, seeds: Sequence[int]) -> Contender:
     """The heads that training left in ``<folder>/seed-<s>``.
 
     Raises:

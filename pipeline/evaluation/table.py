@@ -6,7 +6,6 @@ The file is an ``.npz`` without pickles: ``numpy.load(path)`` gives the arrays b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from pipeline.evaluation.contenders import Scored
 from pipeline.evaluation.scoring import Scorer
 from pipeline.files import atomic_file
+from pipeline.places import Place
 
 
 def row_table(scorer: Scorer, scored: Sequence[Scored]) -> dict[str, NDArray[Any]]:
@@ -43,7 +43,7 @@ def row_table(scorer: Scorer, scored: Sequence[Scored]) -> dict[str, NDArray[Any
     return columns
 
 
-def write_table(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+def write_table(path: Place, columns: Mapping[str, NDArray[Any]]) -> None:
     """Write the columns, atomically."""
     with atomic_file(path) as file:
         np.savez_compressed(file, allow_pickle=False, **columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -11,6 +10,7 @@ from pydantic import Field
 from pipeline.config import config, parse, to_plain
 from pipeline.errors import UserError
 from pipeline.files import read_json, write_json
+from pipeline.places import Place
 
 FILE = "manifest.json"
 TARS = "tars"  # folder of the tars, beside the manifest
@@ -56,7 +56,7 @@ class Manifest:
         return sum(tar.samples for tar in self.tars)
 
 
-def load_manifest(folder: Path) -> Manifest:
+def load_manifest(folder: Place) -> Manifest:
     """Read ``<folder>/manifest.json``.
 
     Raises:
@@ -68,6 +68,6 @@ def load_manifest(folder: Path) -> Manifest:
     return parse(Manifest, read_json(path), str(path))
 
 
-def save_manifest(manifest: Manifest, folder: Path) -> None:
+def save_manifest(manifest: Manifest, folder: Place) -> None:
     """Write ``<folder>/manifest.json``, atomically."""
     write_json(folder / FILE, to_plain(manifest))

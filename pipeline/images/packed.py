@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipeline.datasets import make_dataset
@@ -13,6 +12,7 @@ from pipeline.datasets.webdataset import WebDataset
 from pipeline.errors import UserError
 from pipeline.images.manifest import TARS, Manifest, load_manifest
 from pipeline.images.tars import TarIndex, index_tar
+from pipeline.places import Place
 from pipeline.representation_store import UnitInfo
 
 INDEX_THREADS = 8  # of the header pass: it waits for the file system, not for the processor
@@ -29,13 +29,13 @@ class PackedTars:
     """
 
     units: tuple[UnitInfo, ...]
-    paths: tuple[Path, ...]
+    paths: tuple[Place, ...]
     class_names: tuple[str, ...]
     longest_key: int  # in bytes; at least 1
     max_samples: int  # of a tar
 
 
-def open_packed(source: Path | Mapping[str, Any]) -> PackedTars:
+def open_packed(source: Place | Mapping[str, Any]) -> PackedTars:
     """The tars of a folder that ``stage=pack`` filled, or of a dataset ``{kind: webdataset, …}``.
 
     Tars without a manifest are counted by a pass over their headers; one that is missing or broken spoils no other.
@@ -43,7 +43,7 @@ def open_packed(source: Path | Mapping[str, Any]) -> PackedTars:
     Raises:
         UserError: packing is not finished there, or the dataset is not packed; no tar is there and whole.
     """
-    if isinstance(source, Path):
+    if not isinstance(source, Mapping):
         return _from_manifest(source, load_manifest(source))
     dataset = make_dataset(source)
     if not isinstance(dataset, WebDataset):
@@ -53,7 +53,7 @@ def open_packed(source: Path | Mapping[str, Any]) -> PackedTars:
     return _from_headers(dataset) if manifest is None else _from_manifest(dataset.config.root, manifest)
 
 
-def _from_manifest(folder: Path, manifest: Manifest) -> PackedTars:
+def _from_manifest(folder: Place, manifest: Manifest) -> PackedTars:
     units = [UnitInfo(name=t.name, samples=t.samples, bytes=t.bytes, sha256=t.sha256) for t in manifest.tars]
     return PackedTars(
         units=tuple(units),
@@ -81,14 +81,14 @@ def _from_headers(dataset: WebDataset) -> PackedTars:
     )
 
 
-def _index_or_error(path: Path) -> TarIndex | UserError:
+def _index_or_error(path: Place) -> TarIndex | UserError:
     try:
         return index_tar(path)
     except UserError as error:
         return error
 
 
-def _unit(dataset: WebDataset, path: Path, index: TarIndex | UserError) -> UnitInfo:
+def _unit(dataset: WebDataset, path: Place, index: TarIndex | UserError) -> UnitInfo:
     name = path.relative_to(dataset.config.root).as_posix()
     return (
         UnitInfo(name=name, samples=index.samples, bytes=index.bytes)

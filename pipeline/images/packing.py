@@ -15,7 +15,6 @@ import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from pipeline.config import parse, to_plain
@@ -25,6 +24,7 @@ from pipeline.errors import UserError
 from pipeline.files import PARTIAL, atomic_file, read_json, sha256_file, write_json
 from pipeline.images.manifest import FILE, TARS, Manifest, Source, TarRecord, load_manifest, save_manifest
 from pipeline.images.packed import PackedTars, open_packed
+from pipeline.places import Place
 from pipeline.progress import Progress
 
 __all__ = ["Manifest", "PackJob", "PackPlan", "PackedTars", "load_manifest", "open_packed", "plan_tars", "write_tar"]
@@ -60,7 +60,7 @@ def tar_name(index: int) -> str:
 
 
 def write_tar(
-    dataset: Dataset, plan: PackPlan, index: int, folder: Path, advance: Callable[[int], None] = lambda count: None
+    dataset: Dataset, plan: PackPlan, index: int, folder: Place, advance: Callable[[int], None] = lambda count: None
 ) -> TarRecord:
     """Write tar ``index`` and its record below ``folder``; the bytes depend on the images alone.
 
@@ -105,7 +105,7 @@ def _members(image: LabelledImage, label: Mapping[str, int]) -> dict[str, bytes]
     return {**members, "json": canonical_json(about).encode()}
 
 
-def _record_path(folder: Path, index: int) -> Path:
+def _record_path(folder: Place, index: int) -> Place:
     return folder / RECORDS / f"{index:05d}.json"
 
 
@@ -122,7 +122,7 @@ class PackJob:
     def __init__(
         self,
         dataset: Dataset,
-        folder: Path,
+        folder: Place,
         *,
         kind: str,
         samples_per_tar: int = SAMPLES_PER_TAR,

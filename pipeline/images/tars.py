@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.faults import BadLabel, Quarantined
+from pipeline.fetching import local_copy
 from pipeline.images.archive import BrokenTar, members, read_member
 from pipeline.images.grouping import Group, grouped
+from pipeline.places import Place
 
 __all__ = [
     "BrokenTar",
@@ -57,14 +59,24 @@ class TarIndex:
     bytes: int
 
 
-def read_tar(path: Path) -> Iterator[TarSample | Quarantined]:
+def read_tar(path: Place) -> Iterator[TarSample | Quarantined]:
     """The samples of a tar in order, each either whole or with the reason why it cannot be used.
 
-    The headers are read to the end of the archive before the first sample comes, so a broken tar gives none.
+    The headers are read to the end of the archive before the first sample comes, so a broken tar gives none. A remote
+    tar is fetched whole first.
 
     Raises:
         BrokenTar: the tar is not whole. An archive without members is whole.
+        UserError: there is no such tar, or it cannot be fetched.
     """
+    with local_copy(path) as local:
+        try:
+            yield from _samples(local)
+        except BrokenTar as error:
+            raise BrokenTar(str(error).replace(str(local), str(path))) from None
+
+
+def _samples(path: Path) -> Iterator[TarSample | Quarantined]:
     groups = grouped(members(path))
     with path.open("rb") as file:
         for group in groups:
@@ -76,17 +88,19 @@ def read_tar(path: Path) -> Iterator[TarSample | Quarantined]:
             yield TarSample(key=group.key, data=data.pop(""), extension=group.extension, fields=data)
 
 
-def index_tar(path: Path) -> TarIndex:
+def index_tar(path: Place) -> TarIndex:
     """Count the samples from the headers alone, those included that reading will quarantine.
 
     Raises:
         BrokenTar: the tar is not whole.
+        UserError: there is no such tar, or it cannot be fetched.
     """
-    groups = grouped(members(path))
+    with local_copy(path) as local:
+        groups, size = grouped(members(local)), local.stat().st_size
     whole = [group for group in groups if isinstance(group, Group)]
     longest = max((len(group.key.encode()) for group in whole), default=0)
     faulty = len(groups) - len(whole)
-    return TarIndex(samples=len(groups), faulty=faulty, longest_key=longest, bytes=path.stat().st_size)
+    return TarIndex(samples=len(groups), faulty=faulty, longest_key=longest, bytes=size)
 
 
 # -- labels

@@ -6,7 +6,6 @@ Shapes: B images, D width of the representation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from pipeline.backbones.base import Backbone
 from pipeline.errors import UserError
 from pipeline.images.decode import BadImage, decode
 from pipeline.images.tars import TarSample, read_tar
+from pipeline.places import Place
 from pipeline.release.model import ReleasedModel
 from pipeline.representation_store.encoding import as_stored
 
@@ -25,7 +25,7 @@ TOLERANCE = 1e-4  # relative; computed in the same batch the difference is 0, ot
 NOT_CHECKED: Mapping[str, Any] = {"images": 0}
 
 
-def first_batch(tars: Iterable[Path], scored: Mapping[str, float], count: int) -> dict[str, Image.Image]:
+def first_batch(tars: Iterable[Place], scored: Mapping[str, float], count: int) -> dict[str, Image.Image]:
     """The first ``count`` images that were scored, in the order of the tars: the cache computed them in one batch.
 
     Args:

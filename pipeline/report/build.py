@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from pipeline.evaluation.contenders import ENTROPY
 from pipeline.files import write_bytes
+from pipeline.places import Place
 from pipeline.report import plots
 from pipeline.report.style import DARK, LIGHT, THEMES, Theme, drawing, png
 from pipeline.report.table import COLUMNS, NUMBERS, lines, number, undefined
@@ -51,7 +52,7 @@ class Plot:
     dark: bytes
 
 
-def write_report(folder: Path, results: Sequence[Result], about: About) -> Path:
+def write_report(folder: Place, results: Sequence[Result], about: About) -> Place:
     """Write ``report.html`` and ``plots/*.png`` into ``folder``; the page's path.
 
     Args:
@@ -121,7 +122,7 @@ def _headline(result: Result) -> dict[str, Any]:
     }
 
 
-def _section(folder: Path, result: Result) -> dict[str, Any]:
+def _section(folder: Place, result: Result) -> dict[str, Any]:
     shown = [item["name"] for item in result["contenders"] if item["role"] == "head" or item["name"] == ENTROPY]
     return {
         "result": result,
@@ -144,7 +145,7 @@ def _section(folder: Path, result: Result) -> dict[str, Any]:
     }
 
 
-def _extremes(folder: Path, extremes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _extremes(folder: Place, extremes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """The two rows of images, each with its data."""
     if extremes is None:
         return []
@@ -156,7 +157,7 @@ def _extremes(folder: Path, extremes: Mapping[str, Any] | None) -> list[dict[str
     ]
 
 
-def _read(folder: Path, thumbnail: str | None) -> bytes | None:
+def _read(folder: Place, thumbnail: str | None) -> bytes | None:
     return (folder / thumbnail).read_bytes() if thumbnail else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence, Set
-from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageOps
@@ -12,11 +11,12 @@ from PIL import Image, ImageOps
 from pipeline.files import write_bytes
 from pipeline.images.decode import decode
 from pipeline.images.tars import TarSample, read_tar
+from pipeline.places import Place
 
 SIDE = 144  # pixels: 72 at the density of a phone's screen
 
 
-def read_thumbnails(tars: Sequence[Path], wanted: Mapping[int, Set[str]]) -> Iterator[tuple[str, bytes]]:
+def read_thumbnails(tars: Sequence[Place], wanted: Mapping[int, Set[str]]) -> Iterator[tuple[str, bytes]]:
     """Key and thumbnail of chosen images.
 
     Args:
@@ -33,7 +33,7 @@ def read_thumbnails(tars: Sequence[Path], wanted: Mapping[int, Set[str]]) -> Ite
                 break
 
 
-def add_thumbnails(items: Sequence[dict[str, Any]], tars: Sequence[Path], folder: Path, place: str) -> None:
+def add_thumbnails(items: Sequence[dict[str, Any]], tars: Sequence[Place], folder: Place, place: str) -> None:
     """Write a thumbnail of each item below ``folder/place``, and its path from ``folder`` into ``item["thumbnail"]``.
 
     Args:

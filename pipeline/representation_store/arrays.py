@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import zarr
+from zarr.storage import FsspecStore
 
+from pipeline.places import Place
 from pipeline.representation_store.compression import codecs
 from pipeline.representation_store.layout import StoreLayout, array_specs, chunk_shape, shard_shape
 
 _AXIS_NAMES = {"R": "row", "V": "view", "D": "width", "P": "parameter"}
 
 
-def create_arrays(path: Path, layout: StoreLayout) -> None:
+def create_arrays(path: Place, layout: StoreLayout) -> None:
     """Make the group and those of its arrays that are not there."""
-    group = zarr.open_group(path, mode="a", zarr_format=3)
+    group = zarr.open_group(_zarr_store(path), mode="a", zarr_format=3)
     for name, spec in array_specs(layout).items():
         if (path / name / "zarr.json").exists():
             continue
@@ -35,11 +37,17 @@ def create_arrays(path: Path, layout: StoreLayout) -> None:
             )
 
 
-def open_arrays(path: Path, layout: StoreLayout) -> dict[str, zarr.Array[Any]]:
+def open_arrays(path: Place, layout: StoreLayout) -> dict[str, zarr.Array[Any]]:
     """The arrays by name, for reading and writing."""
     with quiet_about_bytes():
-        group = zarr.open_group(path, mode="r+", zarr_format=3)
+        group = zarr.open_group(_zarr_store(path), mode="r+", zarr_format=3)
         return {name: group[name] for name in array_specs(layout)}  # type: ignore[misc]
+
+
+def _zarr_store(place: Place) -> Path | FsspecStore:
+    if isinstance(place, Path):
+        return place
+    return FsspecStore.from_url(str(place), storage_options=dict(place.storage_options))
 
 
 @contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
 from pipeline.files import PARTIAL, read_json, write_json
+from pipeline.places import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +31,12 @@ class Commit:
     checksums: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def record_path(folder: Path, unit: int) -> Path:
+def record_path(folder: Place, unit: int) -> Place:
     """``<folder>/000012.json``."""
     return folder / f"{unit:06d}.json"
 
 
-def write_commit(folder: Path, commit: Commit) -> None:
+def write_commit(folder: Place, commit: Commit) -> None:
     """Write the record of a unit, atomically, after everything it speaks of."""
     plain: dict[str, Any] = {
         "unit": commit.unit,
@@ -48,7 +48,7 @@ def write_commit(folder: Path, commit: Commit) -> None:
     write_json(record_path(folder, commit.unit), plain)
 
 
-def read_commit(path: Path) -> Commit:
+def read_commit(path: Place) -> Commit:
     """Read a record.
 
     Raises:
@@ -67,7 +67,7 @@ def read_commit(path: Path) -> Commit:
         raise UserError(f"{path}: the commit record is damaged ({error}). Remove it: its unit runs again.") from error
 
 
-def committed_units(folder: Path) -> list[int]:
+def committed_units(folder: Place) -> list[int]:
     """The units that have a record, ascending, from names alone."""
     if not folder.is_dir():
         return []

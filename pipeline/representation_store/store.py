@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from pipeline.config import parse, to_plain
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
 from pipeline.files import read_json, sha256_file, sweep_partials, sync_file
+from pipeline.places import Place, reaching
 from pipeline.representation_store.arrays import create_arrays, open_arrays
 from pipeline.representation_store.encoding import decode, encode, in_range, largest
 from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, as_begun, shard_shape
@@ -61,14 +61,14 @@ class UnitRows:
 class RepresentationStore:
     """A store that exists. Make one with :meth:`create`, or open one with :meth:`open`."""
 
-    def __init__(self, path: Path, layout: StoreLayout, run: Mapping[str, Any]) -> None:
+    def __init__(self, path: Place, layout: StoreLayout, run: Mapping[str, Any]) -> None:
         self.path = path
         self.layout = layout
         self.run = run
         self.specs = array_specs(layout)
 
     @classmethod
-    def create(cls, path: Path, layout: StoreLayout, run: Mapping[str, Any]) -> RepresentationStore:
+    def create(cls, path: Place, layout: StoreLayout, run: Mapping[str, Any]) -> RepresentationStore:
         """Make the store, or go on with the one that lies there if it is of the same run.
 
         Args:
@@ -88,7 +88,7 @@ class RepresentationStore:
         return store
 
     @classmethod
-    def open(cls, path: Path) -> RepresentationStore:
+    def open(cls, path: Place) -> RepresentationStore:
         """Open a store for reading or for writing further units.
 
         Raises:
@@ -110,7 +110,7 @@ class RepresentationStore:
         return tuple(self.run["class_names"])
 
     @property
-    def commits(self) -> Path:
+    def commits(self) -> Place:
         """Folder of the commit records."""
         return self.path / "commits"
 
@@ -163,7 +163,10 @@ class RepresentationStore:
         if array in self._promised(unit) and not self.shard_path(array, unit).exists():  # zarr would read fill
             raise self._broken(unit, array, "its object is missing")
         try:
-            return np.asarray(self.arrays[array][index])
+            with reaching(self.path):
+                return np.asarray(self.arrays[array][index])
+        except UserError:  # not the bytes, the connection
+            raise
         except ValueError as error:
             raise self._broken(unit, array, str(error)) from error
 
@@ -252,7 +255,7 @@ class RepresentationStore:
         record_path(self.commits, unit).unlink(missing_ok=True)
         self.__dict__.pop("_commits", None)
 
-    def shard_path(self, array: str, unit: int) -> Path:
+    def shard_path(self, array: str, unit: int) -> Place:
         """The one object that holds a unit's region of an array."""
         return self.path / array / "c" / "/".join([str(unit), *("0" for _ in self.specs[array].axes)])
 
@@ -281,7 +284,8 @@ class RepresentationStore:
         region = np.full(shard_shape(self.layout, spec)[1:], spec.fill, dtype=spec.dtype)
         region[: len(value)] = value
         sweep_partials(path.parent)
-        self.arrays[name][unit] = region
+        with reaching(self.path):
+            self.arrays[name][unit] = region
         if not path.exists():  # nothing but fill: zarr stores no object
             return None
         sync_file(path)

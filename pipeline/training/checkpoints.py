@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load, save
@@ -21,6 +20,7 @@ from pipeline.errors import UserError
 from pipeline.files import read_json, write_bytes, write_json
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, LinearClassifier, Summary
+from pipeline.places import Place
 
 WEIGHTS, RECORD = "head.safetensors", "head.json"
 
@@ -31,7 +31,7 @@ def describe_head(head: Head) -> dict[str, Any]:
 
 
 def save_head(
-    folder: Path,
+    folder: Place,
     head: Head,
     summary: Summary,
     *,
@@ -89,7 +89,7 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+def read_checkpoint(folder: Place) -> Checkpoint:
     """The files of the head in ``folder``.
 
     Raises:
@@ -120,7 +120,7 @@ def restore_head(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> He
     return head.eval()
 
 
-def load_head(folder: Path) -> Head:
+def load_head(folder: Place) -> Head:
     """The head in ``folder``, on the CPU, ready for use.
 
     Raises:

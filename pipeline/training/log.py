@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
-from pipeline.files import write_bytes
+from pipeline.files import append_text, write_bytes
+from pipeline.places import Place
 
 
 class TrainingLog:
     """``log.csv``: one header, one line for each interval; all values are numbers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
 
     def rows(self) -> list[dict[str, float]]:
@@ -33,11 +32,7 @@ class TrainingLog:
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add a line, durably."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write(_text([row], header=file.tell() == 0))
-            file.flush()
-            os.fsync(file.fileno())
+        append_text(self.path, _text([row], header=not self.path.exists()))
 
 
 def _text(rows: list[dict[str, float]] | list[Mapping[str, float]], *, header: bool) -> str:

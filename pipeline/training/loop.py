@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from pipeline.digests import digest
 from pipeline.errors import UserError
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
+from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.reader import BatchReader, Reading
@@ -39,7 +39,7 @@ class TrainingDivergedError(UserError):
     """A loss or a weight is no longer finite; the message says at which step and on which rows."""
 
 
-def seed_folder(folder: Path, seed: int) -> Path:
+def seed_folder(folder: Place, seed: int) -> Place:
     """Where the head of a seed lies within the folder of its run."""
     return folder / f"seed-{seed}"
 
@@ -55,7 +55,7 @@ def train(
     head: Mapping[str, Any],
     config: TrainingConfig,
     summary: Summary,
-    folder: Path,
+    folder: Place,
     progress: Progress,
 ) -> None:
     """Train one head for each seed and save it in ``<folder>/seed-<seed>``; go on where an earlier call was cut off.
@@ -92,7 +92,7 @@ def train(
 
 
 class _Run:
-    def __init__(self, store: RepresentationStore, heads: list[Head], config: TrainingConfig, folder: Path) -> None:
+    def __init__(self, store: RepresentationStore, heads: list[Head], config: TrainingConfig, folder: Place) -> None:
         self.store, self.config, self.folder = store, config, folder
         self.device = _device(config.device)
         self.keep = training_rows(store, config.validation_share)

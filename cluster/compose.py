@@ -30,7 +30,22 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 GROUPS = ("dataset", "backbone", "head", "cluster", "experiment")
 PLACE_KEYS = {"data_root": as_place, "runs_root": as_output}
 PLAIN_KEYS = ("name", *PLACE_KEYS)
-NAMED_KEYS = ("downstream", "compare")  # filled from evaluate.datasets and evaluate.compare
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """A top-level key whose items are named elsewhere: each name is a file of ``group`` that is composed under it."""
+
+    stage: str  # the stage's key that lists the names …
+    key: str
+    group: str
+
+
+NAMED = {
+    "downstream": _Named(stage="evaluate", key="datasets", group="dataset"),
+    "compare": _Named(stage="evaluate", key="compare", group="head"),
+    "beside": _Named(stage="cache", key="beside", group="backbone"),
+}
 DEFAULT_EXPERIMENT = "demo"
 LOCAL = "local"  # configs/local.yaml: a user's own defaults, not in git
 _PRIMARY = "hedgerow_primary"
@@ -55,7 +70,7 @@ class Composed:
 
 def top_keys() -> list[str]:
     """The first components that a key may have."""
-    return [*PLAIN_KEYS, *GROUPS, *NAMED_KEYS, *stage_names()]
+    return [*PLAIN_KEYS, *GROUPS, *NAMED, *stage_names()]
 
 
 def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
@@ -66,33 +81,31 @@ def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
 def compose(overrides: Sequence[str], *, folders: Sequence[Path] = ()) -> Composed:
     """The experiment that ``overrides`` (Hydra's grammar, keys qualified) describe.
 
-    It is composed twice: the first time tells which downstream datasets and further heads ``evaluate`` names, the
-    second time they are composed with it, so that ``downstream.<name>.root=…`` and ``compare.<name>.margin=…`` work.
+    It is composed twice: the first time tells which downstream datasets, further heads and further backbones the stages
+    name, the second time they are composed with it, so that ``downstream.<name>.root=…`` and the like work.
 
     Raises:
         UserError: Hydra cannot compose it, or values are unknown, missing or out of range (all of them are listed).
     """
-    of_names = re.compile(rf"[+~]*({'|'.join(NAMED_KEYS)})[.=]|[+~]*\w+@")
-    first = _hydra([item for item in overrides if not of_names.match(item)], (), (), folders)
-    evaluate = first.get("evaluate") or {}
-    datasets, heads = (_names(evaluate, key) for key in ("datasets", "compare"))
-    for group, names in (("dataset", datasets), ("head", heads)):
-        for name in names:
-            if name not in options(group, folders):
-                raise unknown_name(group, name, options(group, folders))
-    return _check(_hydra(overrides, datasets, heads, folders), datasets, heads)
+    of_names = re.compile(rf"[+~]*({'|'.join(NAMED)})[.=]|[+~]*\w+@")
+    first = _hydra([item for item in overrides if not of_names.match(item)], {}, folders)
+    names = {key: _names(first.get(named.stage) or {}, named) for key, named in NAMED.items()}
+    for key, named in NAMED.items():
+        for name in names[key]:
+            if name not in options(named.group, folders):
+                raise unknown_name(named.group, name, options(named.group, folders))
+    return _check(_hydra(overrides, names, folders), names)
 
 
-def _names(evaluate: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    names = evaluate.get(key) or ()
+def _names(stage: Mapping[str, Any], named: _Named) -> tuple[str, ...]:
+    names = stage.get(named.key) or ()
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"evaluate.{key}: write a list of names, e.g. evaluate.{key}=[{names}].")
+        where = f"{named.stage}.{named.key}"
+        raise UserError(f"{where}: write a list of names, e.g. {where}=[{names}].")
     return tuple(names)
 
 
-def _hydra(
-    overrides: Sequence[str], datasets: Sequence[str], heads: Sequence[str], folders: Sequence[Path]
-) -> dict[str, Any]:
+def _hydra(overrides: Sequence[str], names: Mapping[str, Sequence[str]], folders: Sequence[Path]) -> dict[str, Any]:
     """Compose with Hydra; plain values, interpolations resolved.
 
     The primary config is made here, so that a new stage file needs no edit of a list.
@@ -102,8 +115,7 @@ def _hydra(
         "defaults": [
             "/config",
             *(f"/stage/{name}@{name}" for name in stage_names() if name in options("stage", folders)),
-            *({f"/dataset@downstream.{name}": name} for name in datasets),
-            *({f"/head@compare.{name}": name} for name in heads),
+            *({f"/{NAMED[key].group}@{key}.{name}": name} for key, listed in names.items() for name in listed),
             {"/experiment": DEFAULT_EXPERIMENT},
             *local,
             "_self_",
@@ -152,17 +164,14 @@ class _Checks:
         return {name: self.run(check, given[name], f"{where}.{name}") for name in names}
 
 
-def _check(values: dict[str, Any], datasets: Sequence[str], heads: Sequence[str]) -> Composed:
+def _check(values: dict[str, Any], names: Mapping[str, Sequence[str]]) -> Composed:
     checks = _Checks()
     unknown = sorted(values.keys() - set(top_keys()))
     checks.problems.extend(str(unknown_name("key", key, top_keys())) for key in unknown)
-    parts: dict[str, Any] = {
-        "dataset": checks.run(_dataset, values.get("dataset"), "dataset"),
-        "backbone": checks.run(_backbone, values.get("backbone"), "backbone"),
-        "head": checks.run(_head, values.get("head"), "head"),
-        "downstream": checks.each(_dataset, values.get("downstream"), datasets, "downstream"),
-        "compare": checks.each(_head, values.get("compare"), heads, "compare"),
-    }
+    check = {"dataset": _dataset, "backbone": _backbone, "head": _head}
+    parts: dict[str, Any] = {group: checks.run(check[group], values.get(group), group) for group in check}
+    for key, named in NAMED.items():
+        parts[key] = checks.each(check[named.group], values.get(key), names[key], key)
     cluster = checks.run(_cluster, values.get("cluster"), "cluster")
     stages = {name: checks.run(_stage, name, values.get(name)) for name in stage_names()}
     places: dict[str, Any] = {key: checks.run(_place, kind, values.get(key), key) for key, kind in PLACE_KEYS.items()}
@@ -220,10 +229,9 @@ def _plain(parsed: tuple[str, Any]) -> dict[str, Any]:
 
 
 def _stage(name: str, values: Any) -> Any:
-    """A stage's checked config. The names evaluate was given stand in the experiment, resolved."""
+    """A stage's checked config. The names that it lists stand in the experiment, resolved."""
     config_class = stage_class(name).Config
-    named = {"datasets", "compare"} if name == "evaluate" else set()
-    dropped = named - set(field_names(config_class))
+    dropped = {named.key for named in NAMED.values() if named.stage == name} - set(field_names(config_class))
     return parse(config_class, {k: v for k, v in _mapping(values or {}, name).items() if k not in dropped}, name)
 
 

@@ -35,7 +35,8 @@ Keys
   <stage>.<key>=<value>, or <key>=<value> where only one of the chosen stages has it; lists as [1,2,3].
   e.g. submit stage=train_head seeds=[0,1] head.margin=0.2
   name, data_root, runs_root: the run's name, where image collections lie, where run folders are made.
-  downstream.<dataset>.<key>, compare.<head>.<key>: of those named by evaluate.datasets and evaluate.compare.
+  downstream.<dataset>.<key>, compare.<head>.<key>, beside.<backbone>.<key>: of those named by evaluate.datasets,
+  evaluate.compare and cache.beside.
   Your own defaults: configs/local.yaml (not in git), or --config-dir <folder with groups like configs/>.
 
 Exit codes

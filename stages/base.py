@@ -32,6 +32,7 @@ class Experiment:
         head: ``{kind, …}`` as for :func:`pipeline.heads.make_head`.
         downstream: name → ``{kind, …}`` of the datasets that are evaluated.
         compare: name → ``{kind, …}`` of further heads that the report sets beside ``head``.
+        beside: name → ``{…}`` of further backbones whose stores the cache fills in the same pass over the images.
         stages: name → checked config of each stage.
     """
 
@@ -44,6 +45,7 @@ class Experiment:
     downstream: Mapping[str, Mapping[str, Any]]
     compare: Mapping[str, Mapping[str, Any]]
     stages: Mapping[str, Any]
+    beside: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def with_head(self, head: Mapping[str, Any]) -> Experiment:
         """The same experiment with another head."""
@@ -91,6 +93,7 @@ class Stage(ABC):
     name: ClassVar[str]
     Config: ClassVar[type[Any]]
     groups: ClassVar[tuple[str, ...]] = ()  # of: dataset, backbone, head, downstream, compare
+    side_by_side: ClassVar[bool] = False  # whether several processes may run units of it at once
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment

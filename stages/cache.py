@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -16,23 +17,30 @@ from pipeline.files import read_json
 from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
-from pipeline.representation_store import RepresentationStore, bytes_a_row
+from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units
 from pipeline.representation_store.verify import verify
 from stages.base import SetAside, Stage, Status, Unit
 
 
 class Cache(Stage):
-    """Cache the upstream dataset with the frozen backbone."""
+    """Cache the upstream dataset with the frozen backbone, and in the same pass with those beside it.
+
+    Which backbones stand beside it is operational: each fills the folder that its own ``stage=cache`` would fill, with
+    the same bytes, and is found there by all that follows.
+    """
 
     name = "cache"
     groups = ("dataset", "backbone")
+    side_by_side = True  # one writer a unit, and no unit needs another
 
     @config
     class Config(CacheSettings):
         """The settings of the cache, and where it lies."""
 
-        operational: ClassVar[frozenset[str]] = CacheSettings.operational | {"output"}
+        operational: ClassVar[frozenset[str]] = CacheSettings.operational | {"output", "beside"}
+        # Further backbones (configs/backbone) cached in the same pass: an image is read and decoded once for all.
+        beside: tuple[str, ...] = ()
         output: OutputPlace | None = None  # run folder; default runs/cache-<digest>
 
     @property
@@ -49,25 +57,31 @@ class Cache(Stage):
         """The work, over the tars that lie there now."""
         source = self.before("pack").folder if self.inputs() else self.experiment.dataset
         settings = CacheSettings(**{name: getattr(self.config, name) for name in field_names(CacheSettings)})
-        return CacheJob(
-            tars=open_packed(source),
-            store=self.store_path,
-            backbone=self.experiment.backbone,
-            settings=settings,
-        )
+        stores = {stage.store_path: stage.experiment.backbone for stage in (self, *self.beside)}
+        return CacheJob(tars=open_packed(source), stores=stores, settings=settings)
+
+    @cached_property
+    def beside(self) -> list[Cache]:
+        """The same stage with each of the other backbones."""
+        alone = replace(self.config, output=None, beside=())
+        stages = {**self.experiment.stages, self.name: alone}
+        return [
+            Cache(replace(self.experiment, backbone=values, beside={}, stages=stages))
+            for values in self.experiment.beside.values()
+        ]
 
     def prepare(self) -> None:
-        """Make the run folder and the store, and see that there is room for it."""
+        """Make the run folders and the stores, and see that there is room for them."""
         super().prepare()
+        for stage in self.beside:
+            Stage.prepare(stage)
         self.job.prepare()
         self._check_space()
 
     def _check_space(self) -> None:
         if not isinstance(self.folder, Path):
             return  # an object store has no end that could be asked for
-        layout, missing = self.job.store.layout, len(self.job.missing())
-        rows = sum(unit.samples or layout.rows for unit in layout.units) * missing / max(len(layout.units), 1)
-        needed, free = int(rows * bytes_a_row(layout)), shutil.disk_usage(self.folder).free
+        needed, free = self.job.bytes_to_write(), shutil.disk_usage(self.folder).free
         if needed > free:
             raise UserError(
                 f"cache: about {needed / 1e9:.1f} GB are still to be written to {self.folder}, "
@@ -116,6 +130,9 @@ class Cache(Stage):
 
     def verify(self, progress: Progress) -> list[str]:
         """Check every byte; the commits of bad units are withdrawn, so that the same command makes them again."""
+        return [problem for stage in (self, *self.beside) for problem in stage._verify(progress)]
+
+    def _verify(self, progress: Progress) -> list[str]:
         store = RepresentationStore.open(self.store_path)
         problems = verify(store, progress)
         for unit in {problem.unit for problem in problems}:
@@ -125,8 +142,9 @@ class Cache(Stage):
     def summary(self) -> list[str]:
         """What the store holds."""
         status, layout = self.status(), RepresentationStore.open(self.store_path).layout
-        return [
+        own = [
             f"cache: {status.samples} rows × {len(layout.views)} views × {layout.width} in {status.done} units, "
             f"{status.quarantined} samples quarantined",
             f"cache: {self.store_path}",
         ]
+        return [*own, *(line for stage in self.beside for line in stage.summary())]

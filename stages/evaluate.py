@@ -44,6 +44,11 @@ from stages.base import SetAside, Stage, Status, Unit, make_stage
 
 UPSTREAM = "upstream"
 VIEW = "center"
+#: Settings of the cache that hold for downstream datasets too.
+CACHED_ALIKE = (
+    *("batch_size", "dtype", "compressor", "compression_level"),
+    *("max_quarantined", "workers", "decode"),
+)
 
 
 class Evaluate(Stage):
@@ -121,8 +126,7 @@ class Evaluate(Stage):
         if unit == UPSTREAM:
             return self.before("cache")
         caching = self.experiment.stages["cache"]
-        shared = {key: getattr(caching, key) for key in ("batch_size", "dtype", "max_quarantined", "workers")}
-        alone = type(caching)(views=(VIEW,), classifier="off", **shared)
+        alone = type(caching)(views=(VIEW,), classifier="off", **{key: getattr(caching, key) for key in CACHED_ALIKE})
         packing = replace(self.experiment.stages["pack"], output=None)
         stages = {**self.experiment.stages, "pack": packing, "cache": alone}
         experiment = replace(self.experiment, dataset=self.experiment.downstream[unit], stages=stages)

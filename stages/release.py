@@ -29,6 +29,7 @@ from pipeline.release.card import kept_results, model_card
 from pipeline.release.check import NOT_CHECKED, first_batch, self_check
 from pipeline.release.licence import Licence, backbone_licence
 from pipeline.release.model import load_model
+from pipeline.representation_store import RepresentationStore
 from pipeline.training.checkpoints import Checkpoint, read_checkpoint
 from stages.base import Stage, Status, Unit, make_stage
 
@@ -149,12 +150,12 @@ class Release(Stage):
     def _checked(self, candidate: Path, alone: Backbone) -> Mapping[str, Any]:
         weights = self.experiment.backbone.get("path")
         model = load_model(candidate, device=alone.device, backbone_weights=None if weights is None else Path(weights))
-        caching = self.experiment.stages["cache"]
+        upstream = RepresentationStore.open(self.before("cache").folder / "store")
         for name in self.experiment.downstream:
             scored = self._scored(name)
-            images = first_batch(self._tars(name), scored, caching.batch_size)
+            images = first_batch(self._tars(name), scored, int(upstream.run["batch_size"]))
             if images:
-                return self_check(model, alone, images, scored, stored_as=caching.dtype, dataset=name)
+                return self_check(model, alone, images, scored, stored_as=upstream.layout.dtype, dataset=name)
         return NOT_CHECKED
 
     def _scored(self, dataset: str) -> dict[str, float]:

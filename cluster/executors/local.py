@@ -1,18 +1,22 @@
-"""Everything in this process, one unit after the other."""
+"""Everything on this machine: one unit after the other, or several side by side where there are several GPUs."""
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from omegaconf import OmegaConf
+from pydantic import Field
 
+from cluster.executors._side_by_side import gpus, run_side_by_side
 from cluster.executors.base import Executor, Outcome, Submission
 from cluster.progress import LoggedProgress
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.files import write_bytes
 from pipeline.progress import Progress
-from stages.base import Stage
+from stages.base import Stage, Unit
 
 LOG = "log.txt"
 RESOLVED = "config.yaml"
@@ -23,7 +27,11 @@ class Local(Executor):
 
     @config
     class Config:
-        """Nothing to set."""
+        """How many units are worked at once."""
+
+        # Processes that share the units of a stage whose units do not need each other (cache), each with a GPU of its
+        # own where there are several. 0 = one a GPU, and one where there is none or one.
+        processes: Annotated[int, Field(ge=0)] = 0
 
     def submit(self, submission: Submission) -> Outcome:
         """Run the chain and wait for it."""
@@ -67,18 +75,30 @@ class Local(Executor):
             progress.say(f"{link}: nothing to do, all is done in {stage.folder}")
             return {}
         total = stage.status().total or len(missing)
-        progress.say(f"{link}: {len(missing)} of {total} units to do in {stage.folder}")
+        count = min(len(missing), self.config.processes or gpus() or 1) if stage.side_by_side else 1
+        beside = f", {count} at once" if count > 1 else ""
+        progress.say(f"{link}: {len(missing)} of {total} units to do in {stage.folder}{beside}")
         bar = progress.bar(link, total, "units", initial=total - len(missing))
         failed: dict[str, str] = {}
+        results = run_side_by_side(stage, missing, count) if count > 1 else _one_by_one(stage, missing, progress)
         try:
-            for unit in missing:
-                try:
-                    stage.run(unit, progress)
-                except UserError as error:
-                    failed[f"{link}, unit {unit.id} ({unit.what})"] = str(error)
-                    progress.say(f"{link}: unit {unit.id} failed, the others go on")
-                else:
+            for unit, reason in results:
+                if reason is None:
                     bar.advance()
+                else:
+                    failed[f"{link}, unit {unit.id} ({unit.what})"] = reason
+                    progress.say(f"{link}: unit {unit.id} failed, the others go on")
         finally:
             bar.close()
         return failed
+
+
+def _one_by_one(stage: Stage, units: Sequence[Unit], progress: Progress) -> Iterator[tuple[Unit, str | None]]:
+    """Each unit when it is done, with the reason if it failed."""
+    for unit in units:
+        try:
+            stage.run(unit, progress)
+        except UserError as error:
+            yield unit, str(error)
+        else:
+            yield unit, None

@@ -1,4 +1,4 @@
-"""Images → representations: read a tar, decode each image once, make all its views, run the frozen backbone, commit.
+"""Images → representations: read a tar, decode each image once, make all its views, run the frozen backbones, commit.
 
 Upstream and downstream collections go through this very code, so their representations are comparable.
 """

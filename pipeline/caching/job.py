@@ -1,247 +1,186 @@
-"""One packed collection, one backbone, one store: the work of the cache stage and of evaluation, unit by unit."""
+"""One packed collection, one or more backbones, a store for each: the work of the cache stage and of evaluation.
+
+An image is read and decoded once for all views and all backbones; backbones that share a network share its forward
+pass. Each store is, byte for byte, what its backbone would have made alone.
+"""
 
 from __future__ import annotations
 
-import math
-import os
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from pipeline.backbones import make_backbone
+from pipeline.backbones import Group, groups, make_backbones
 from pipeline.backbones.base import Backbone
 from pipeline.backbones.memory import keep_freed_memory
+from pipeline.caching.batch_size import find_batch_size
 from pipeline.caching.forward import Forward
-from pipeline.caching.ordered_map import ordered_map
 from pipeline.caching.settings import CacheSettings
-from pipeline.config import to_plain
+from pipeline.caching.target import Row, Target
+from pipeline.caching.workers import Processes, Threads, Workers, cores
 from pipeline.errors import UserError
-from pipeline.faults import BadSample, Quarantined
-from pipeline.files import read_json, sweep_partials, write_json
-from pipeline.images.decode import decode
+from pipeline.faults import Quarantined
 from pipeline.images.packed import PackedTars
-from pipeline.images.tars import TarSample, label_of, read_tar
-from pipeline.images.views import VIEW_PARAMS, make_views
+from pipeline.images.prepared import Prepared, ViewPlan
+from pipeline.images.tars import read_tar
+from pipeline.images.views import ViewsOfImage
 from pipeline.places import Place
 from pipeline.progress import Progress
-from pipeline.representation_store import (
-    Commit,
-    RepresentationStore,
-    StoreLayout,
-    UnitRows,
-    fit_rows,
-)
-from pipeline.representation_store.encoding import in_range
-from pipeline.representation_store.records import committed_units, record_path
-from pipeline.run_record import RUN_RECORD
-
-Array = NDArray[Any]
+from pipeline.representation_store import Commit, RepresentationStore, bytes_a_row
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Prepared:
-    """One image on its way: its views' pixels (V, H, W, 3) uint8, or why it was left out."""
+class _Stream:
+    """Backbones that see the same batches, and the targets they fill."""
 
-    key: str
-    label: int
-    pixels_VHWC: Array | None = None
-    params_VP: Array | None = None
-    reason: str = ""
+    def __init__(self, group: Group, targets: Sequence[Target], batch_size: int) -> None:
+        self.targets = targets
+        self.forward = Forward(group, [target.class_indices for target in targets], batch_size)
+        self.preprocessing = group.network.preprocessing
+        self.rows: list[Row] = []
+
+    def begin(self) -> None:
+        self.forward.begin()
+        self.rows = []
+
+    def add(self, key: str, label: int, views: ViewsOfImage) -> None:
+        self.forward.add(views.pixels, label)
+        self.rows.append(Row(key=key, label=label, params_VP=views.params))
 
 
 class CacheJob:
-    """Cache one packed collection with one backbone; resumable unit by unit.
+    """Cache one packed collection with one or more backbones; resumable unit by unit.
 
     Args:
         tars: the collection.
-        store: folder of the representation store.
-        backbone: plain values for :func:`pipeline.backbones.make_backbone`; loaded when first needed.
+        stores: folder of a representation store → plain values for :func:`pipeline.backbones.make_backbone`. The first
+            one is the job's own; the others are filled beside it. Backbones are loaded when they are first needed.
         settings: views, batch size, dtype …
     """
 
-    def __init__(self, *, tars: PackedTars, store: Place, backbone: Mapping[str, Any], settings: CacheSettings) -> None:
+    def __init__(self, *, tars: PackedTars, stores: Mapping[Place, Mapping[str, Any]], settings: CacheSettings) -> None:
         self.tars = tars
-        self.path = store
         self.settings = settings
-        self._backbone_values = backbone
+        self.targets = [Target(path, values, tars, settings) for path, values in stores.items()]
 
     @cached_property
-    def backbone(self) -> Backbone:
-        """The frozen backbone, loaded once."""
+    def backbones(self) -> list[Backbone]:
+        """The frozen backbones, loaded once, in the order of the stores."""
         keep_freed_memory()
-        return make_backbone({**self._backbone_values, **self._resolved()})
-
-    def _resolved(self) -> dict[str, Any]:
-        """What ``auto`` meant on the machine that began the store: others that go on with it do the same."""
-        record = self.path / RUN_RECORD
-        if not record.exists():
-            return {}
-        began = read_json(record)["meaning"]["backbone"]
-        resolved = {"compute": began["compute"], "channels_last": "on" if began["channels_last"] else "off"}
-        return {key: value for key, value in resolved.items() if self._backbone_values.get(key, "auto") == "auto"}
+        return make_backbones([target.backbone_values for target in self.targets])
 
     @cached_property
+    def _streams(self) -> list[_Stream]:
+        """The backbones by group and batch size, each with an open store."""
+        of_backbone = {id(backbone): target for backbone, target in zip(self.backbones, self.targets, strict=True)}
+        streams = []
+        for group in groups(self.backbones):
+            found = next((b for b in (of_backbone[id(x)].batch_size for x in group.members) if b is not None), None)
+            found = found or find_batch_size(group)
+            by_size: dict[int, list[Backbone]] = {}
+            for backbone in group.members:
+                by_size.setdefault(of_backbone[id(backbone)].batch_size or found, []).append(backbone)
+            for size, members in by_size.items():
+                targets = [of_backbone[id(backbone)] for backbone in members]
+                for target, backbone in zip(targets, members, strict=True):
+                    target.open(backbone, size)
+                streams.append(_Stream(groups(members)[0], targets, size))
+        return streams
+
+    @cached_property
+    def _workers(self) -> Workers:
+        plan = ViewPlan(
+            class_names=self.tars.class_names,
+            unlabelled=self.settings.unlabelled,
+            views=self.settings.view_names,
+            seed=self.settings.seed,
+            augmentation=self.settings.augmentation,
+            preprocessings=tuple(stream.preprocessing for stream in self._streams),
+        )
+        on_gpu = any(backbone.device.type == "cuda" for backbone in self.backbones)
+        kind = self.settings.decode if self.settings.decode != "auto" else "processes" if on_gpu else "threads"
+        return (Processes if kind == "processes" else Threads)(plan, self.settings.workers or cores())
+
+    @property
     def store(self) -> RepresentationStore:
-        """The store this job fills; made on first use.
+        """The job's own store; made on first use.
 
         Raises:
             UserError: a store of another run lies there, or the labels do not fit a required classifier.
         """
-        width = self.backbone.width
-        rows, chunk_rows = fit_rows(self.tars.max_samples, width, self.settings.dtype)
-        layout = StoreLayout(
-            units=self.tars.units,
-            rows=rows,
-            views=self.settings.view_names,
-            width=width,
-            view_params=VIEW_PARAMS,
-            key_bytes=self.tars.longest_key,
-            dtype=self.settings.dtype,
-            compressor=self.settings.compressor,
-            compression_level=self.settings.compression_level,
-            chunk_rows=chunk_rows,
-        )
-        run = {
-            "backbone": to_plain(self.backbone.describe()),
-            "class_names": list(self.tars.class_names),
-            "classifier": self.class_indices is not None,
-            "seed": self.settings.seed,
-            "augmentation": to_plain(self.settings.augmentation) if self.settings.random_views else None,
-            "batch_size": self.settings.batch_size,
-        }
-        return RepresentationStore.create(self.path, layout, run)
-
-    @cached_property
-    def class_indices(self) -> Tensor | None:
-        """Label → class of the backbone's own head, or None when its scores are not cached.
-
-        Raises:
-            UserError: ``classifier=required`` and a label has no class there.
-        """
-        own, ours = self.backbone.class_names, self.tars.class_names
-        if self.settings.classifier == "off" or not ours:
-            return None
-        index = {name: i for i, name in enumerate(own or ())}
-        missing = [name for name in ours if name not in index]
-        if not missing:
-            return torch.tensor([index[name] for name in ours])
-        if self.settings.classifier == "required" or (own and len(missing) < len(ours)):
-            shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-            raise UserError(
-                f"{len(missing)} of the {len(ours)} classes of the labels are not among the {len(index)} classes of "
-                f"{self.backbone.name}: {shown}. Give the backbone's class list, or set cache.classifier=off and run "
-                "stage=probe after the cache."
-            )
-        return None
+        self.prepare()
+        return self.targets[0].store
 
     def prepare(self) -> None:
-        """Make the store, or check that the one there is of this run."""
-        _ = self.store
+        """Load the backbones, and make the stores or check that those there are of this run."""
+        _ = self._streams
 
     def missing(self) -> list[int]:
-        """Units without a commit record, without loading the backbone."""
-        done = set(committed_units(self.path / "commits"))
-        return [unit for unit in range(len(self.tars.units)) if unit not in done]
+        """Units that a store lacks, without loading a backbone."""
+        return sorted({unit for target in self.targets for unit in target.missing()})
 
-    def run(self, unit: int, progress: Progress) -> Commit:
-        """Cache one unit and commit it.
+    def bytes_to_write(self) -> int:
+        """About how many bytes are still to be stored, before compression."""
+        needed = 0
+        for target in self.targets:
+            layout = target.store.layout
+            rows = sum(layout.units[unit].samples or layout.rows for unit in target.missing())
+            needed += rows * bytes_a_row(layout)
+        return needed
+
+    def run(self, unit: int, progress: Progress) -> list[Commit]:
+        """Cache one unit and commit it in every store that lacks it; gives the commits.
 
         Raises:
             UserError: the tar is broken, or more samples than the failure budget were quarantined; the reason is kept
                 in ``<store>/failures``.
         """
         started = time.time()
-        store = self.store
-        failure = record_path(self.path / "failures", unit)
+        self.prepare()
+        lacking = [target for target in self.targets if target.lacks(unit)]
+        streams = [stream for stream in self._streams if any(target in lacking for target in stream.targets)]
         bar = progress.bar(self.tars.units[unit].name, self.tars.units[unit].samples, "images")
         try:
-            rows, quarantined, samples = self._rows(unit, bar.advance)
-            self._check_budget(unit, quarantined, samples)
+            quarantined, waited = self._pass(unit, streams, bar.advance)
         except UserError as error:
-            write_json(failure, {"unit": unit, "name": self.tars.units[unit].name, "reason": str(error)})
+            for target in lacking:
+                target.note_failure(unit, error)
             raise
         finally:
             bar.close()
-        commit = store.write_unit(unit, rows, quarantined)
-        failure.unlink(missing_ok=True)
-        self._note_telemetry(unit, samples, time.time() - started)
-        return commit
+        commits = []
+        for stream in streams:
+            answers = stream.forward.results(len(self.settings.view_names))
+            for target, said in zip(stream.targets, answers, strict=True):
+                if target in lacking:
+                    commits.append(target.write(unit, stream.rows, said, quarantined))
+                    facts = {
+                        "seconds": round(time.time() - started, 3),
+                        "waited_for_images": round(waited, 3),  # seconds: large = decoding is what takes the time
+                        "halved_batches": stream.forward.halved,
+                    }
+                    target.note_telemetry(unit, facts)
+        return commits
 
-    # -- the way of an image
-
-    def _rows(self, unit: int, advance: Callable[[int], None]) -> tuple[UnitRows, list[Quarantined], int]:
+    def _pass(
+        self, unit: int, streams: Sequence[_Stream], advance: Callable[[int], None]
+    ) -> tuple[list[Quarantined], float]:
+        """Send a unit's images through the backbones; what was left out, and for how long images were waited for."""
         quarantined: list[Quarantined] = []
-        samples = 0
-        kept: list[_Prepared] = []
-        forward = Forward(self.backbone, self.settings.batch_size, self.class_indices)
-        for image in self._prepared(unit):
-            samples += 1
+        waited = 0.0
+        for stream in streams:
+            stream.begin()
+        images = self._workers.map(read_tar(self.tars.paths[unit]))
+        while True:
+            asked = time.perf_counter()
+            image: Prepared | None = next(images, None)
+            waited += time.perf_counter() - asked
+            if image is None:
+                return quarantined, waited
             advance(1)
-            if image.pixels_VHWC is None:
+            if image.reason:
                 quarantined.append(Quarantined(key=image.key, reason=image.reason))
                 continue
-            forward.add(image.pixels_VHWC, image.label)
-            kept.append(_Prepared(key=image.key, label=image.label, params_VP=image.params_VP))
-        embedding_RVD, scores = forward.results(len(self.settings.view_names))
-        good_R = np.asarray(in_range(embedding_RVD, self.settings.dtype).all(axis=1))
-        for row in np.flatnonzero(~good_R):
-            reason = f"representation not finite or beyond the range of {self.settings.dtype}"
-            quarantined.append(Quarantined(key=kept[row].key, reason=reason))
-        kept = [image for image, good in zip(kept, good_R, strict=True) if good]
-        params = [image.params_VP for image in kept if image.params_VP is not None]
-        shape = (len(kept), len(self.settings.view_names), len(VIEW_PARAMS))
-        rows = UnitRows(
-            embedding_RVD=embedding_RVD[good_R],
-            view_params_RVP=np.stack(params) if params else np.empty(shape, np.float32),
-            label_R=np.array([image.label for image in kept], dtype=np.int32),
-            keys=[image.key for image in kept],
-            scores={name: value[good_R] for name, value in scores.items()},
-        )
-        return rows, quarantined, samples
-
-    def _prepared(self, unit: int) -> Iterator[_Prepared]:
-        workers = self.settings.workers or os.cpu_count() or 1
-        return ordered_map(self._prepare_image, read_tar(self.tars.paths[unit]), workers)
-
-    def _prepare_image(self, sample: TarSample | Quarantined) -> _Prepared:
-        if not isinstance(sample, TarSample):
-            return _Prepared(key=sample.key, label=-1, reason=sample.reason)
-        try:
-            label = label_of(sample, self.tars.class_names, absent=self.settings.unlabelled)
-            views = make_views(
-                decode(sample.data),
-                sample.key,
-                views=self.settings.view_names,
-                seed=self.settings.seed,
-                preprocessing=self.backbone.preprocessing,
-                augmentation=self.settings.augmentation,
-            )
-        except BadSample as error:
-            return _Prepared(key=sample.key, label=-1, reason=str(error))
-        return _Prepared(key=sample.key, label=label, pixels_VHWC=views.pixels, params_VP=views.params)
-
-    # -- records
-
-    def _check_budget(self, unit: int, quarantined: list[Quarantined], samples: int) -> None:
-        allowed = math.ceil(self.settings.max_quarantined * samples)
-        if len(quarantined) > allowed:
-            first = "; ".join(f"{item.key}: {item.reason}" for item in quarantined[:3])
-            raise UserError(
-                f"{self.tars.paths[unit]}: {len(quarantined)} of {samples} samples cannot be used, more than the "
-                f"{allowed} that max_quarantined={self.settings.max_quarantined:g} allows. First: {first}"
-            )
-
-    def _note_telemetry(self, unit: int, samples: int, seconds: float) -> None:
-        path = record_path(self.path / "telemetry", unit)
-        sweep_partials(path.parent)
-        attempts = read_json(path)["attempts"] + 1 if path.exists() else 1
-        facts = {"seconds": round(seconds, 3), "samples": samples, "host": socket.gethostname(), "attempts": attempts}
-        write_json(path, facts)
+            for stream, views in zip(self._streams, image.views, strict=True):
+                if stream in streams:
+                    stream.add(image.key, image.label, views)

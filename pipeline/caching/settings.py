@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from pipeline.caching.budget import Share
 from pipeline.config import config
 from pipeline.images.views import AugmentationConfig
 from pipeline.representation_store import Compressor, Dtype
@@ -15,7 +16,7 @@ from pipeline.representation_store import Compressor, Dtype
 class CacheSettings:
     """How representations are made from images."""
 
-    operational: ClassVar[frozenset[str]] = frozenset({"workers", "max_quarantined"})
+    operational: ClassVar[frozenset[str]] = frozenset({"workers", "decode", "max_quarantined"})
 
     views: tuple[str, ...] = ("center",)  # named views, one representation of each image per view
     random_views: Annotated[int, Field(ge=0, le=1000)] = 0  # random augmentations beside them (7 in the paper)
@@ -23,12 +24,16 @@ class CacheSettings:
     augmentation: AugmentationConfig = AugmentationConfig()
     unlabelled: Literal["refused", "unlabelled"] = "refused"  # a sample without a label is quarantined, or gets −1
     classifier: Literal["auto", "required", "off"] = "auto"  # scores of the backbone's own class head
-    batch_size: Annotated[int, Field(ge=1)] = 32  # views a batch; decides low bits, so it stands in the run record
+    # Views a batch; decides low bits, so it stands in the run record. auto: 32 on a CPU; on a GPU it is found once.
+    batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     dtype: Dtype = "float16"  # of the stored embedding; int8 has a scale of its own for each row and view
     compressor: Compressor = "none"  # of everything stored; a checksum stands behind it in any case
     compression_level: Annotated[int, Field(ge=1, le=9)] = 3  # of the compressor: 1 = quick, 9 = small
-    max_quarantined: Annotated[float, Field(ge=0, le=1)] = 0.01  # share of a unit's samples; more fails the unit
-    workers: Annotated[int, Field(ge=0)] = 0  # decoding threads; 0 = one a core
+    # Share of the run's samples that may be unusable (0.01 or 1%) before a unit fails: see docs/inputs.md.
+    max_quarantined: Share = 0.01
+    workers: Annotated[int, Field(ge=0)] = 0  # that decode; 0 = one a core
+    # What the workers are; auto: processes where the backbone is on a GPU, else threads.
+    decode: Literal["auto", "threads", "processes"] = "auto"
 
     @property
     def view_names(self) -> tuple[str, ...]:

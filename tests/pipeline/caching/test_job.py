@@ -15,11 +15,10 @@ from PIL import Image
 from scipy.special import log_softmax
 
 from pipeline.backbones import make_backbone
-from pipeline.backbones.base import Representation
 from pipeline.caching import CacheJob, CacheSettings
-from pipeline.caching.ordered_map import ordered_map
 from pipeline.errors import UserError
-from pipeline.files import sha256_file
+from pipeline.files import read_json, sha256_file
+from pipeline.images.decode import decode
 from pipeline.images.packed import PackedTars, open_packed
 from pipeline.images.tars import read_tar
 from pipeline.progress import Silent
@@ -28,7 +27,7 @@ from pipeline.representation_store.verify import verify
 
 
 def cache(tars: PackedTars, store: Path, backbone: dict[str, object], **settings: object) -> RepresentationStore:
-    job = CacheJob(tars=tars, store=store, backbone=backbone, settings=CacheSettings(**settings))
+    job = CacheJob(tars=tars, stores={store: backbone}, settings=CacheSettings(**settings))
     job.prepare()
     for unit in job.missing():
         job.run(unit, Silent())
@@ -95,11 +94,9 @@ def test_workers_and_order_do_not_change_a_byte(packed, backbone, tmp_path):
     settings = {"views": ("center",), "random_views": 2, "batch_size": 7}
     cache(packed, tmp_path / "one", backbone, workers=1, **settings)
     cache(packed, tmp_path / "three", backbone, workers=3, **settings)
-    job = CacheJob(
-        tars=packed, store=tmp_path / "back", backbone=backbone, settings=CacheSettings(workers=2, **settings)
-    )
+    job = CacheJob(tars=packed, stores={tmp_path / "back": backbone}, settings=CacheSettings(workers=2, **settings))
     for unit in reversed(job.missing()):
-        CacheJob(tars=packed, store=job.path, backbone=backbone, settings=job.settings).run(unit, Silent())
+        CacheJob(tars=packed, stores={tmp_path / "back": backbone}, settings=job.settings).run(unit, Silent())
     assert tree(tmp_path / "one") == tree(tmp_path / "three") == tree(tmp_path / "back")
 
 
@@ -138,15 +135,14 @@ def test_bad_images_are_quarantined_and_the_rest_is_stored(packed, backbone, tmp
     )
 
 
-def test_a_unit_past_the_failure_budget_fails_alone_and_can_be_mended(packed, backbone, tmp_path):
-    rewrite(packed.paths[0], tmp_path / "bad.tar", {1: b"no image", 4: b""})
+def test_a_rotten_unit_fails_alone_and_can_be_mended(packed, backbone, tmp_path):
+    rewrite(packed.paths[0], tmp_path / "bad.tar", dict.fromkeys(range(12), b"no image"))
     job = CacheJob(
         tars=with_first_tar(packed, tmp_path / "bad.tar"),
-        store=tmp_path / "store",
-        backbone=backbone,
+        stores={tmp_path / "store": backbone},
         settings=CacheSettings(max_quarantined=0.01),
     )
-    with pytest.raises(UserError, match=r"bad.tar: 2 of 23 samples .* max_quarantined=0.01 .*no image"):
+    with pytest.raises(UserError, match=r"bad.tar: 12 of its 23 samples cannot be used.*none of the formats"):
         job.run(0, Silent())
     job.run(1, Silent())
     assert job.store.committed() == [1]
@@ -162,8 +158,7 @@ def test_a_truncated_tar_fails_its_unit_and_stores_nothing(packed, backbone, tmp
     (tmp_path / "cut.tar").write_bytes(data[: len(data) // 2])
     job = CacheJob(
         tars=with_first_tar(packed, tmp_path / "cut.tar"),
-        store=tmp_path / "store",
-        backbone=backbone,
+        stores={tmp_path / "store": backbone},
         settings=CacheSettings(),
     )
     with pytest.raises(UserError, match=r"cut.tar: broken at byte \d+"):
@@ -175,7 +170,7 @@ def test_a_truncated_tar_fails_its_unit_and_stores_nothing(packed, backbone, tmp
 def test_labels_must_fit_a_required_classifier(packed, backbone, tmp_path):
     names = list(packed.class_names)
     other = {**backbone, "class_list": [*names[:-1], "a cat"]}
-    with pytest.raises(UserError, match=rf"1 of the 70 classes .* 70 classes of .*: {names[-1]}"):
+    with pytest.raises(UserError, match=rf"1 of the 70 classes .* 70 classes of .*: 69: '{names[-1]}'"):
         cache(packed, tmp_path / "required", other, classifier="required")
     with pytest.raises(UserError, match=r"cache.classifier=off"):
         cache(packed, tmp_path / "partly", other)
@@ -193,48 +188,20 @@ def test_classes_are_matched_by_name_not_by_place(packed, backbone, tmp_path):
 
 
 def test_a_representation_that_is_not_finite_is_quarantined(packed, backbone, tmp_path):
-    job = CacheJob(
-        tars=packed, store=tmp_path / "store", backbone=backbone, settings=CacheSettings(max_quarantined=0.2)
-    )
-    honest = job.backbone.represent
+    job = CacheJob(tars=packed, stores={tmp_path / "store": backbone}, settings=CacheSettings(max_quarantined=0.2))
+    network = job.backbones[0].network
+    honest = network.embed
 
-    def represent(images_BCHW: torch.Tensor) -> Representation:
-        result = honest(images_BCHW)
-        embedding_BD = result.embedding_BD.clone()
+    def embed(images_BCHW: torch.Tensor, taps: object) -> list[torch.Tensor]:
+        [embedding_BD] = honest(images_BCHW, taps)
         embedding_BD[2, 5], embedding_BD[3, 0] = torch.nan, 1e6
-        return Representation(embedding_BD=embedding_BD, logits_BC=result.logits_BC)
+        return [embedding_BD]
 
-    job.backbone.represent = represent  # type: ignore[method-assign]
-    commit = job.run(0, Silent())
+    network.embed = embed
+    [commit] = job.run(0, Silent())
     keys = [sample.key for sample in read_tar(packed.paths[0])]
     assert [item.key for item in commit.quarantined] == [keys[2], keys[3]]
     assert all("not finite or beyond the range of float16" in item.reason for item in commit.quarantined)
-
-
-def test_ordered_map_keeps_the_order_and_bounds_what_is_under_way():
-    taken: list[int] = []
-
-    def items():
-        for item in range(50):
-            taken.append(item)
-            yield item
-
-    results = ordered_map(lambda x: x * x, items(), 3)
-    assert next(results) == 0
-    assert len(taken) <= 3 * 2 + 4
-    assert list(results) == [x * x for x in range(1, 50)]
-
-
-def test_ordered_map_passes_an_error_on():
-    def fail(x: int) -> int:
-        if x == 3:
-            raise ValueError("three")
-        return x
-
-    results = ordered_map(fail, range(10), 2)
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(ValueError, match="three"):
-        next(results)
 
 
 def test_a_tar_of_others_with_a_bad_member_is_whole_to_verify(packed, backbone, tmp_path):
@@ -258,12 +225,97 @@ def _png(key: str) -> list[tuple[str, bytes]]:
 
 
 def test_a_machine_that_goes_on_computes_as_the_one_that_began(packed, backbone, tmp_path):
-    job = CacheJob(
-        tars=packed, store=tmp_path / "store", backbone={**backbone, "compute": "bf16"}, settings=CacheSettings()
-    )
+    job = CacheJob(tars=packed, stores={tmp_path / "store": {**backbone, "compute": "bf16"}}, settings=CacheSettings())
     job.run(0, Silent())
-    later = CacheJob(tars=packed, store=job.path, backbone={**backbone, "compute": "auto"}, settings=job.settings)
+    later = CacheJob(tars=packed, stores={tmp_path / "store": {**backbone, "compute": "auto"}}, settings=job.settings)
     later.run(1, Silent())
-    assert later.backbone.describe() == job.backbone.describe()
+    assert later.backbones[0].describe() == job.backbones[0].describe()
     with pytest.raises(UserError, match=r'backbone.compute: "bf16" → "fp32"'):
-        cache(packed, job.path, {**backbone, "compute": "fp32"})
+        cache(packed, tmp_path / "store", {**backbone, "compute": "fp32"})
+
+
+def test_several_backbones_in_one_pass_fill_the_stores_they_would_fill_alone(packed, backbone, tmp_path, monkeypatch):
+    other = {**backbone, "seed": 1, "size": 40}
+    settings = {"views": ("center",), "random_views": 1, "batch_size": 7}
+    alone = [tree(cache(packed, tmp_path / f"alone{i}", b, **settings).path) for i, b in enumerate((backbone, other))]
+    decoded = []
+    monkeypatch.setattr("pipeline.images.prepared.decode", lambda data: decoded.append(1) or decode(data))
+    stores = {tmp_path / "a": backbone, tmp_path / "b": other}
+    first = CacheJob(tars=packed, stores={tmp_path / "a": backbone}, settings=CacheSettings(**settings))
+    first.run(1, Silent())  # one of them is ahead
+    job = CacheJob(tars=packed, stores=stores, settings=CacheSettings(**settings))
+    decoded.clear()
+    for unit in job.missing():
+        job.run(unit, Silent())
+    assert [tree(path) for path in stores] == alone
+    assert len(decoded) == sum(info.samples for info in packed.units)
+
+
+def test_a_batch_that_does_not_fit_is_run_in_halves(packed, backbone, tmp_path):
+    settings = {"views": ("center",), "batch_size": 16}
+    whole = cache(packed, tmp_path / "whole", backbone, **settings)
+    job = CacheJob(tars=packed, stores={tmp_path / "halves": backbone}, settings=CacheSettings(**settings))
+    network = job.backbones[0].network
+    honest = network.embed
+
+    def small(images_BCHW: torch.Tensor, taps: object) -> list[torch.Tensor]:
+        if len(images_BCHW) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return honest(images_BCHW, taps)
+
+    network.embed = small
+    for unit in job.missing():
+        job.run(unit, Silent())
+    halves = RepresentationStore.open(tmp_path / "halves")
+    assert halves.keys() == whole.keys()
+    for array in ("embedding", "task_loss", "entropy"):
+        np.testing.assert_allclose(
+            halves.load(array).astype(float), whole.load(array).astype(float), rtol=1e-2, atol=1e-3
+        )
+    assert read_json(tmp_path / "halves" / "telemetry" / "000000.json")["halved_batches"] > 0
+
+
+def test_one_view_that_does_not_fit_is_said(packed, backbone, tmp_path):
+    job = CacheJob(tars=packed, stores={tmp_path / "store": backbone}, settings=CacheSettings())
+
+    def full(images_BCHW: torch.Tensor, taps: object) -> list[torch.Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    job.backbones[0].network.embed = full
+    with pytest.raises(UserError, match="not even one view fits into the free memory of cpu"):
+        job.run(0, Silent())
+
+
+def test_a_network_that_wants_one_size_gets_batches_of_one_size(packed, backbone, tmp_path):
+    settings = {"views": ("center",), "batch_size": 16}
+    whole = cache(packed, tmp_path / "whole", backbone, **settings)
+    job = CacheJob(tars=packed, stores={tmp_path / "padded": backbone}, settings=CacheSettings(**settings))
+    network, sizes = job.backbones[0].network, []
+    network.fixed_batch = True
+    honest = network.embed
+    network.embed = lambda images, taps: sizes.append(len(images)) or honest(images, taps)
+    for unit in job.missing():
+        job.run(unit, Silent())
+    assert set(sizes) == {16}
+    padded = RepresentationStore.open(tmp_path / "padded")
+    assert padded.keys() == whole.keys()
+    np.testing.assert_allclose(padded.load("task_loss"), whole.load("task_loss"), rtol=1e-4)
+
+
+def test_the_batch_size_that_was_found_is_kept(packed, backbone, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.caching.job.find_batch_size", lambda group: 9)
+    CacheJob(tars=packed, stores={tmp_path / "store": backbone}, settings=CacheSettings()).run(0, Silent())
+    monkeypatch.setattr("pipeline.caching.job.find_batch_size", lambda group: 10)
+    job = CacheJob(tars=packed, stores={tmp_path / "store": backbone}, settings=CacheSettings())
+    job.run(1, Silent())
+    assert job.store.run["batch_size"] == 9
+
+
+def test_a_backbone_that_gives_nothing_but_nan_fails_the_unit(packed, backbone, tmp_path):
+    job = CacheJob(tars=packed, stores={tmp_path / "store": backbone}, settings=CacheSettings())
+    network = job.backbones[0].network
+    network.embed = lambda images, taps: [torch.full((len(images), job.backbones[0].width), torch.nan)]
+    with pytest.raises(UserError, match=r"23 of its 23 samples cannot be used.*not finite"):
+        job.run(0, Silent())
+    assert job.store.committed() == []
+    assert "not finite" in read_json(tmp_path / "store" / "failures" / "000000.json")["reason"]

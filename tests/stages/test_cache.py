@@ -1,0 +1,93 @@
+"""Backbones beside another one fill the folders that they would fill alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster.compose import compose
+from pipeline.errors import UserError
+from pipeline.progress import Silent
+from stages.base import Stage, make_stage
+from tests.pipeline.caching.test_job import tree
+
+TINY = "model: resnet10t\nweights: random\nsize: 32\nnum_classes: 0\ndevice: cpu\n"
+BASE = (
+    *("experiment=demo_digits", "dataset.images_per_class=1", "backbone=one"),
+    *("cache.random_views=1", "cache.workers=1", "pack.min_tars=2"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Path:
+    folder = tmp_path / "configs" / "backbone"
+    folder.mkdir(parents=True)
+    (folder / "one.yaml").write_text(TINY)
+    (folder / "two.yaml").write_text(TINY + "seed: 1\n")
+    return tmp_path / "configs"
+
+
+def stage(configs: Path, runs: Path, name: str, *overrides: str) -> Stage:
+    composed = compose([*BASE, f"runs_root={runs}", *overrides], folders=[configs])
+    return make_stage(name, composed.experiment)
+
+
+def complete(stage: Stage) -> Sequence[str]:
+    stage.prepare()
+    done = [unit.id for unit in stage.plan()]
+    for unit in stage.plan():
+        stage.run(unit, Silent())
+    stage.finish(Silent())
+    return done
+
+
+def test_a_backbone_beside_another_fills_its_own_folder(configs: Path, tmp_path: Path) -> None:
+    both, alone = tmp_path / "both", tmp_path / "alone"
+    for runs in (both, alone):
+        complete(stage(configs, runs, "pack"))
+    first = stage(configs, both, "cache", "cache.beside=[two]")
+    assert len(complete(first)) == 2
+    assert [line.split()[0] for line in first.summary()] == ["cache:"] * 4
+    for backbone in ("one", "two"):
+        here = stage(configs, both, "cache", f"backbone={backbone}")
+        there = stage(configs, alone, "cache", f"backbone={backbone}")
+        assert here.plan() == []
+        complete(there)
+        assert here.folder.name == there.folder.name
+        assert tree(here.folder / "store") == tree(there.folder / "store")
+
+
+def test_what_is_broken_in_one_store_is_made_again_in_that_one_alone(configs: Path, tmp_path: Path) -> None:
+    complete(stage(configs, tmp_path, "pack"))
+    complete(stage(configs, tmp_path, "cache", "cache.beside=[two]"))
+    other = stage(configs, tmp_path, "cache", "backbone=two").folder / "store"
+    whole = tree(other)
+    shard = other / "embedding" / "c" / "1" / "0" / "0" / "0"
+    data = bytearray(shard.read_bytes())
+    data[100] ^= 1
+    shard.write_bytes(data)
+    [problem] = stage(configs, tmp_path, "cache", "cache.beside=[two]").verify(Silent())
+    assert "unit 000001" in problem
+    again = stage(configs, tmp_path, "cache", "cache.beside=[two]")
+    assert complete(again) == ["000001"]
+    assert tree(other) == whole
+
+
+def test_a_backbone_that_has_no_file_is_named(configs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"unknown backbone 'three'.*one, two"):
+        stage(configs, tmp_path, "cache", "cache.beside=[three]")
+    with pytest.raises(UserError, match=r"beside"):
+        stage(configs, tmp_path, "cache", "+beside.two.seed=3")
+    changed = stage(configs, tmp_path, "cache", "cache.beside=[two]", "beside.two.seed=3")
+    assert changed.experiment.beside["two"]["seed"] == 3

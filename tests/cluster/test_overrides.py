@@ -31,8 +31,8 @@ def test_short_key_is_qualified_by_its_only_owner() -> None:
         (
             ["stage=train", "sedes=[1]"],
             "unknown key 'sedes'. Did you mean 'seeds'? Valid: backbone, beside, broken, cluster, compare, data_root, "
-            "dataset, downstream, evaluate, experiment, failing, gather, head, interrupt, name, output, probe, release, "
-            "runs_root, seed, seeds, train, units.",
+            "dataset, downstream, evaluate, experiment, failing, gather, head, interrupt, name, output, probe, "
+            "release, runs_root, seed, seeds, train, units.",
         ),
         (
             ["stage=trian"],

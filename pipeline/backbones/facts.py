@@ -13,22 +13,14 @@ from pipeline.images.preprocessing import Interpolation, Preprocessing
 KEYS = ("size", "mean", "std", "crop", "interpolation")
 
 
-def preprocessing(config: BackboneConfig, own: Preprocessing | None) -> Preprocessing:
-    """The network's own preprocessing with what ``config`` says instead; ``own`` is None where nobody says it.
+def preprocessing(config: BackboneConfig, own: Preprocessing) -> Preprocessing:
+    """The network's own preprocessing, with what ``config`` says instead.
 
     Raises:
-        UserError: nobody says it, and the config not all of it; or an interpolation that we have not.
+        UserError: an interpolation that we have not.
     """
     given: dict[str, Any] = {key: getattr(config, key) for key in KEYS if getattr(config, key) is not None}
-    if own is not None:
-        result = replace(own, **given)
-    elif missing := [key for key in KEYS if key not in given]:
-        raise UserError(
-            f"backbone: source={config.source} knows no preprocessing, so it must be given: "
-            f"{', '.join(f'backbone.{key}=…' for key in missing)}. Take what the network was trained with."
-        )
-    else:
-        result = Preprocessing(**given)
+    result = replace(own, **given)
     if result.interpolation not in get_args(Interpolation):
         raise UserError(
             f"backbone.interpolation: the model's own is '{result.interpolation}'. "

@@ -72,11 +72,11 @@ class ModuleNetwork(Network):
     # -- what a source says of its models
 
     @abstractmethod
-    def features(self, images_BCHW: Tensor, layers: Collection[int]) -> Mapping[int, Tensor]:
-        """The output of each of ``layers``, from one pass."""
+    def features(self, images_BCHW: Tensor, layers: Collection[int]) -> Mapping[int, Any]:
+        """The output of each of ``layers``, from one pass; :meth:`pooled` knows its form."""
 
     @abstractmethod
-    def pooled(self, features: Tensor, tap: Tap) -> Tensor:
+    def pooled(self, features: Any, tap: Tap) -> Tensor:
         """The (B, D) vectors of a tap from its layer's output.
 
         Raises:
@@ -98,6 +98,11 @@ class ModuleNetwork(Network):
         Raises:
             UserError: there is no such layer.
         """
+
+    def own_logits(self, images_BCHW: Tensor) -> Tensor:
+        """What the model, as its makers wrote it, says of images; asked only where it has a class head."""
+        logits_BC: Tensor = self.model(images_BCHW)
+        return logits_BC
 
     # -- the way of a batch
 
@@ -170,7 +175,7 @@ class ModuleNetwork(Network):
             raise self._no_linear_head()
         bias_C = torch.zeros(layer.out_features, device=layer.weight.device) if layer.bias is None else layer.bias
         found = LinearClassifier(weight_CD=layer.weight.detach(), bias_C=bias_C.detach())
-        own_BC = self.model(self._image)
+        own_BC = self.own_logits(self._image)
         if layer.in_features != trial_BD.shape[1] or not torch.allclose(
             own_BC,
             linear(trial_BD, found.weight_CD, found.bias_C),

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline.backbones.base import LAST, Pooling
+from pipeline.backbones.base import Pooling
 from pipeline.config import config
 from pipeline.images.preprocessing import Interpolation
 
@@ -45,11 +45,8 @@ class BackboneConfig:
 
 @config
 class ModuleConfig(BackboneConfig):
-    """A network made of torch modules, which can be tapped inside and computed in several ways."""
+    """A network made of torch modules, which can be computed in several ways."""
 
-    # Where the representation is taken. -1: after the last layer and its norm. From 0: after that transformer block and
-    # the final norm, as if the network ended there; of a convolutional network the stage, numbered as timm does.
-    layer: Annotated[int, Field(ge=LAST)] = LAST
     # auto: bf16 where the device has units for it, else fp32.
     compute: Literal["auto", "fp32", "bf16"] = "auto"
     # Memory order of images and convolutions; auto: on for convolutional networks.

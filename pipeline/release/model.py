@@ -187,7 +187,7 @@ def _backbone(folder: Path, bundle: Bundle, device: str | torch.device, weights:
     values = {**facts["values"], "device": str(device)}
     if facts["carried"]:
         return make_backbone(values, carried=bundle.part("backbone"))
-    if values["weights"] == "file":
+    if values.get("path") is not None:
         if weights is None:
             raise UserError(
                 f"{folder}: the bundle does not carry the weights of its backbone {facts['name']}. Get the file "

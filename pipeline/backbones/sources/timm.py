@@ -70,6 +70,10 @@ class TimmNetwork(ModuleNetwork):
         seed: int = 0
         # Classes of the class head; 0 = without one.
         num_classes: Annotated[int, Field(ge=0)] | None = None
+        # Where the representation is taken. -1: after the last layer and its norm. From 0: after that transformer
+        # block and the final norm, as if the network ended there; of a convolutional network the stage, numbered as
+        # timm does.
+        layer: Annotated[int, Field(ge=LAST)] = LAST
 
         @pydantic.model_validator(mode="after")
         def _one_source(self) -> TimmNetwork.Config:

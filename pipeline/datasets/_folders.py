@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 
-from pipeline.datasets._listed import Entry, Found, ListedDataset
+from pipeline.datasets._listed import ListedDataset
+from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import folder_of
 from pipeline.errors import UserError
 from pipeline.images.grouping import IMAGE_EXTENSIONS
@@ -35,16 +36,17 @@ class FolderDataset(ListedDataset):
     def check(self) -> None:
         """There must be a folder with at least one class of images."""
         folder = self.folder()
-        if not self._table.entries:
+        if not len(self):
             about = "; ".join(f"{count} × {reason}" for reason, count in self.left_out().items())
             raise UserError(f"{self.config.name}: no images in class folders below {folder}. {about or self.advice}")
 
-    def find(self) -> Found:
+    def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """Walk the folders, in sorted order."""
         root = self.folder()
-        passed_over = Counter[str]()
-        entries = [entry for path in _files(root, (), passed_over) if (entry := self._entry(path, root, passed_over))]
-        return Found(entries=entries, passed_over=passed_over)
+        for path in _files(root, (), passed_over):
+            entry = self._entry(path, root, passed_over)
+            if entry is not None:
+                yield entry
 
     def _entry(self, path: Path, root: Path, passed_over: Counter[str]) -> Entry | None:
         source = path.relative_to(root)
@@ -58,16 +60,16 @@ class FolderDataset(ListedDataset):
         elif reason := self.not_wanted(source):
             passed_over[reason] += 1
         else:
-            return Entry(self.class_of(source), source.as_posix(), extension, str(path))
+            return Entry(self.class_of(source), source.as_posix(), extension)
         return None
 
     def read(self, entry: Entry) -> bytes:
         """The bytes of the file."""
-        return Path(entry.place).read_bytes()
+        return (self.folder() / entry.source).read_bytes()
 
     def identity(self, entry: Entry) -> Hashable:
         """The file itself, whatever links lead to it."""
-        status = Path(entry.place).stat()
+        status = (self.folder() / entry.source).stat()
         return status.st_dev, status.st_ino
 
 

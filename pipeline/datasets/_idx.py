@@ -7,15 +7,18 @@ import io
 import struct
 import zlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pipeline.datasets._listed import Entry, Found, ListedDataset
+from pipeline.datasets._listed import ListedDataset
+from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import folder_of
 from pipeline.errors import UserError
 
@@ -48,6 +51,7 @@ class IdxDataset(ListedDataset):
     """Images and labels in two IDX files; an image is given as PNG. The order of the classes is that of the labels."""
 
     remedy = "Set dataset.root to the folder of the IDX files."
+    shares_files: ClassVar[bool] = False
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[str, Path, Path]]:
@@ -71,13 +75,11 @@ class IdxDataset(ListedDataset):
             if self.names() and highest >= len(self.names()):
                 raise UserError(f"{labels} has the label {highest}, but there are {len(self.names())} class names.")
 
-    def find(self) -> Found:
+    def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """All images of the parts."""
-        entries = []
-        for part, images, labels in self.parts():
+        for number, (part, _, labels) in enumerate(self.parts()):
             for index, label in enumerate(read_idx(labels).tolist()):
-                entries.append(Entry(self._name(label), f"{part}/{index:05d}", "png", (images, index)))
-        return Found(entries=entries)
+                yield Entry(self._name(label), f"{part}/{index:05d}", "png", (number, index))
 
     def _name(self, label: int) -> str:
         names = self.names()
@@ -90,7 +92,8 @@ class IdxDataset(ListedDataset):
 
     def read(self, entry: Entry) -> bytes:
         """One image as PNG."""
-        path, index = entry.place
+        number, index = entry.place
+        _, path, _ = self.parts()[number]
         buffer = io.BytesIO()
         Image.fromarray(read_idx(path)[index]).save(buffer, "PNG")
         return buffer.getvalue()

@@ -12,8 +12,13 @@ from pipeline.errors import UserError
 ROWS_AT_A_TIME = 65_536  # of Parquet
 
 
-def index_rows(path: Path, columns: Sequence[str], delimiter: str | None) -> Iterator[tuple[str, list[str]]]:
-    """Where each row stands (``line 17``) and its values of ``columns``, in the order of the file.
+def noun(path: Path) -> str:
+    """What a row of the index is called."""
+    return "row" if path.suffix == ".parquet" else "line"
+
+
+def index_rows(path: Path, columns: Sequence[str], delimiter: str | None) -> Iterator[tuple[int, list[str]]]:
+    """The number of each row (of its line in a text, else counted from 1) and its values of ``columns``, in order.
 
     Args:
         path: ``.parquet``, else text with a header line, UTF-8.
@@ -24,14 +29,16 @@ def index_rows(path: Path, columns: Sequence[str], delimiter: str | None) -> Ite
         UserError: no such column, a value that is missing or empty, a file of another kind; names row and column.
     """
     rows = _parquet(path, columns) if path.suffix == ".parquet" else _text(path, columns, delimiter)
-    for where, values in rows:
+    for number, values in rows:
         for column, value in zip(columns, values, strict=True):
             if value is None or not str(value).strip():
-                raise UserError(f"{path}, {where}, column {column}: empty. Give it a value, or remove the row.")
-        yield where, [str(value).strip() for value in values]
+                raise UserError(
+                    f"{path}, {noun(path)} {number}, column {column}: empty. Give it a value, or remove the row."
+                )
+        yield number, [str(value).strip() for value in values]
 
 
-def _text(path: Path, columns: Sequence[str], delimiter: str | None) -> Iterator[tuple[str, list[Any]]]:
+def _text(path: Path, columns: Sequence[str], delimiter: str | None) -> Iterator[tuple[int, list[Any]]]:
     sign = delimiter or ("\t" if path.suffix == ".tsv" else ",")
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=sign, strict=True)
@@ -45,14 +52,14 @@ def _text(path: Path, columns: Sequence[str], delimiter: str | None) -> Iterator
                         f'that hold the delimiter ({sign!r}) with "…", or set dataset.delimiter.'
                     )
                 if row:
-                    yield f"line {reader.line_num}", [row[place] for place in places]
+                    yield reader.line_num, [row[place] for place in places]
         except (csv.Error, UnicodeDecodeError) as error:
             raise UserError(
                 f"{path}, after line {reader.line_num}: cannot be read ({error}). Save it as UTF-8 text."
             ) from None
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
     try:
         import pyarrow as arrow
         from pyarrow.parquet import ParquetFile
@@ -65,7 +72,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[Any
             for batch in file.iter_batches(ROWS_AT_A_TIME, columns=list(columns)):
                 for values in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
                     number += 1
-                    yield f"row {number}", list(values)
+                    yield number, list(values)
     except arrow.ArrowException as error:
         raise UserError(f"{path}, after row {number}: cannot be read as Parquet ({error}). Get it again.") from None
 

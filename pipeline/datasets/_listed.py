@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from pipeline.config import config
-from pipeline.datasets.base import Dataset, LabelledImage, mixed_order
+from pipeline.class_lists import class_list
+from pipeline.config import config, to_plain
+from pipeline.datasets._keys import digests
+from pipeline.datasets._listing import Entry, Listing, gather
+from pipeline.datasets._selection import Selection, load, save, select
+from pipeline.datasets.base import Dataset, LabelledImage
 from pipeline.digests import digest
-from pipeline.places import LocalPath
+from pipeline.errors import UserError
+from pipeline.places import LocalPath, Place
 
+Array = NDArray[Any]
 ALSO_SEEN = "the same file is also in a seen class"
 
 
@@ -31,6 +37,8 @@ class ListedConfig:
     root: LocalPath
     # Classes with fewer images are left out.
     min_images_per_class: Annotated[int, Field(ge=1)] = 1
+    # Take only these classes, in this order: a name (imagenet1k, …) or a text file with one class a line.
+    class_list: str | None = None
     # seen and unseen share no class, and no image of unseen is also in a class of seen.
     split: Literal["all", "seen", "unseen"] = "all"
     # One class in so many is unseen …
@@ -43,41 +51,14 @@ class ListedConfig:
             raise ValueError(f"class_fold ({self.class_fold}) must be less than class_folds ({self.class_folds})")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One image of the source: its class, where it lies below the root (for people), and where the reader finds it.
-
-    ``key`` is given where the source has keys of its own (all its entries then have one); "" = made of ``source``.
-    """
-
-    class_name: str
-    source: str
-    extension: str
-    place: Any
-    key: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """All images of the source in a fixed order, and how many files were passed over, by reason."""
-
-    entries: Sequence[Entry]
-    passed_over: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Table:
-    class_names: list[str]
-    entries: list[Entry]  # in mixed order
-    keys: list[str]
-    left_out: dict[str, int]
-
-
 class ListedDataset(Dataset):
     """Subclasses say what there is (:meth:`find`) and how one image is read (:meth:`read`)."""
 
     config: Any  # a ListedConfig
     remedy: ClassVar[str]  # how to get the source; {root} is the configured folder
+    #: Whether one file of the source may be several entries (a link, a path in two rows), maybe of several classes.
+    shares_files: ClassVar[bool] = True
+    _kept_in: Path | None = None  # arrays are mapped, so only a folder of this file system does
 
     @property
     def advice(self) -> str:
@@ -85,8 +66,8 @@ class ListedDataset(Dataset):
         return self.remedy.format(root=self.config.root)
 
     @abstractmethod
-    def find(self) -> Found:
-        """All images of the source. Called once."""
+    def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
+        """All images of the source in a fixed order; files that are none are counted by reason in ``passed_over``."""
 
     @abstractmethod
     def read(self, entry: Entry) -> bytes:
@@ -100,38 +81,89 @@ class ListedDataset(Dataset):
         """The classes in the order of their labels."""
         return sorted(names)
 
+    def fingerprint(self) -> Any:
+        """Plain values that change when the source does, cheap to get; None = there is no way but to look at it all."""
+        return None
+
+    # -- the listing
+
+    def keep_listing_in(self, folder: Place) -> None:
+        """From now on take the listing from ``folder``, if :meth:`keep_listing` has put it there."""
+        self._kept_in = folder if isinstance(folder, Path) else None
+
+    def keep_listing(self) -> None:
+        """Put the listing where :meth:`keep_listing_in` says, if looking anew whether it still holds is cheap."""
+        folder = self._kept_folder()
+        if folder is not None and load(folder) is None:
+            save(self._selection, folder)
+
+    def _kept_folder(self) -> Path | None:
+        mark = self.fingerprint()
+        if self._kept_in is None or mark is None:
+            return None
+        return self._kept_in / digest([to_plain(self.config), self._wanted_classes, mark])[:16]
+
     @cached_property
-    def _table(self) -> _Table:
-        found = self.find()
-        left_out = Counter(found.passed_over)
-        counts = Counter(entry.class_name for entry in found.entries)
-        least = self.config.min_images_per_class
-        classes = sorted(name for name, count in counts.items() if count >= least)
-        left_out[f"class of fewer than {least} images"] += sum(n for n in counts.values() if n < least)
+    def _selection(self) -> Selection:
+        folder = self._kept_folder()
+        return (load(folder) if folder is not None else None) or self._select()
+
+    def _select(self) -> Selection:
+        left_out = Counter[str]()
+        listing = gather(self.find(left_out))
+        count_C = np.bincount(listing.class_N, minlength=len(listing.class_names))
+        classes = self._classes(listing, count_C, left_out)
         seen = seen_classes(classes, folds=self.config.class_folds, fold=self.config.class_fold)
         taken = {"all": set(classes), "seen": seen, "unseen": set(classes) - seen}[self.config.split]
-        entries = [entry for entry in found.entries if entry.class_name in taken]
-        if self.config.split == "unseen":
-            known = {self.identity(entry) for entry in found.entries if entry.class_name in seen}
-            kept = [entry for entry in entries if self.identity(entry) not in known]
-            left_out[ALSO_SEEN] += len(entries) - len(kept)
-            entries = kept
-        given = bool(entries and entries[0].key)
-        keys = [entry.key for entry in entries] if given else unique_keys([entry.source for entry in entries])
-        order = mixed_order(keys)
-        return _Table(
-            class_names=self.ordered_classes({entry.class_name for entry in entries}),
-            entries=[entries[index] for index in order],
-            keys=[keys[index] for index in order],
-            left_out={reason: count for reason, count in sorted(left_out.items()) if count},
+        rows = np.flatnonzero(_mask(listing, taken)[listing.class_N])
+        if self.config.split == "unseen" and self.shares_files:
+            known = np.flatnonzero(_mask(listing, seen)[listing.class_N])
+            fresh = ~np.isin(self._identities(listing, rows), self._identities(listing, known))
+            left_out[ALSO_SEEN] += len(rows) - int(fresh.sum())
+            rows = rows[fresh]
+        with_images = {listing.class_names[index] for index in np.unique(listing.class_N[rows])}
+        names = self._wanted_classes or self.ordered_classes(with_images)
+        return select(
+            listing,
+            rows,
+            tuple(name for name in names if name in with_images),
+            {reason: count for reason, count in sorted(left_out.items()) if count},
         )
+
+    @cached_property
+    def _wanted_classes(self) -> tuple[str, ...] | None:
+        choice = self.config.class_list
+        return None if choice is None else class_list(choice, "dataset.class_list")
+
+    def _classes(self, listing: Listing, count_C: Array, left_out: Counter[str]) -> list[str]:
+        """The classes that are taken before the split, sorted."""
+        least, wanted = self.config.min_images_per_class, self._wanted_classes
+        sizes = dict(zip(listing.class_names, count_C.tolist(), strict=True))
+        if wanted is not None:
+            listed = set(wanted)
+            known = {name: size for name, size in sizes.items() if name in listed}
+            left_out["class that is not in dataset.class_list"] += sum(sizes.values()) - sum(known.values())
+            if sizes and not known:
+                ours, theirs = (", ".join([*names][:3]) for names in (wanted, sizes))
+                raise UserError(
+                    f"{self.config.name}: none of the {len(wanted):,} classes of dataset.class_list ({ours}, …) is "
+                    f"among the {len(sizes):,} that are there ({theirs}, …)."
+                )
+            sizes = known
+        left_out[f"class of fewer than {least} images"] += sum(size for size in sizes.values() if size < least)
+        return sorted(name for name, size in sizes.items() if size >= least)
+
+    def _identities(self, listing: Listing, rows: Array) -> Array:
+        return digests((repr(self.identity(listing[int(row)])) for row in rows), len(rows), 8)[:, 0]
+
+    # -- what the base class promises
 
     def class_names(self) -> list[str]:
         """The classes of the split that have an image."""
-        return list(self._table.class_names)
+        return list(self._selection.class_names)
 
     def __len__(self) -> int:
-        return len(self._table.entries)
+        return len(self._selection)
 
     def images(self) -> Iterator[LabelledImage]:
         """All images of the split, classes mixed."""
@@ -139,8 +171,7 @@ class ListedDataset(Dataset):
 
     def part(self, start: int, stop: int) -> Iterator[LabelledImage]:
         """Images number ``start`` to ``stop`` - 1; only they are read."""
-        table = self._table
-        for entry, key in zip(table.entries[start:stop], table.keys[start:stop], strict=True):
+        for key, entry in self._selection.entries(start, stop):
             yield LabelledImage(
                 key=key,
                 class_name=entry.class_name,
@@ -151,12 +182,20 @@ class ListedDataset(Dataset):
 
     def listing(self) -> str:
         """A digest of keys, sources and classes in order."""
-        table = self._table
-        return digest([[e.class_name, e.source, key] for e, key in zip(table.entries, table.keys, strict=True)])
+        return self._selection.digest
 
     def left_out(self) -> Mapping[str, int]:
         """Images of the source that are not in this split though its classes are, and files that are no images."""
-        return dict(self._table.left_out)
+        return dict(self._selection.left_out)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the listing: another process finds it on the disk, or makes it."""
+        return {name: value for name, value in self.__dict__.items() if name != "_selection"}
+
+
+def _mask(listing: Listing, names: set[str]) -> Array:
+    """(classes of the listing) bool."""
+    return np.array([name in names for name in listing.class_names], bool)
 
 
 def seen_classes(names: Sequence[str], *, folds: int, fold: int) -> set[str]:
@@ -166,21 +205,3 @@ def seen_classes(names: Sequence[str], *, folds: int, fold: int) -> set[str]:
     unseen once: a score can be given for each.
     """
     return {name for number, name in enumerate(sorted(names)) if number % folds != fold}
-
-
-def unique_keys(sources: Sequence[str]) -> list[str]:
-    """Sample keys of ``[A-Za-z0-9_/-]`` from paths: no extension, other characters become ``_``.
-
-    Where that makes two alike (``a.png`` and ``a.jpg``), each of them gets eight digits of a hash of its path.
-    """
-    plain = [re.sub(r"[^A-Za-z0-9_/-]", "_", source.rpartition(".")[0] or source) for source in sources]
-    counts, times = Counter(plain), Counter[str]()
-    keys = []
-    for key, source in zip(plain, sources, strict=True):
-        if counts[key] > 1:
-            mark = hashlib.blake2b(f"{times[source]}/{source}".encode("utf-8", "surrogateescape"), digest_size=4)
-            times[source] += 1
-            key = f"{key}-{mark.hexdigest()}"
-        keys.append(key)
-    assert len(set(keys)) == len(keys), "keys must be unique"
-    return keys

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from pipeline.digests import digest
 from pipeline.errors import UserError
+from pipeline.places import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,12 @@ class Dataset(ABC):
     def listing(self) -> str:
         """A digest of what :meth:`images` would give, without reading the images: another listing, another digest."""
         return digest([len(self), self.class_names()])
+
+    def keep_listing_in(self, folder: Place) -> None:
+        """From now on what takes long to find out may be read from ``folder``, where :meth:`keep_listing` put it."""
+
+    def keep_listing(self) -> None:
+        """Write what takes long to find out for other processes; does nothing where nothing does."""
 
     def left_out(self) -> Mapping[str, int]:
         """How many images of the source this split leaves out on purpose, by reason."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pipeline.config import config
-from pipeline.datasets._listed import Entry, Found, ListedConfig, ListedDataset
+from pipeline.datasets._listed import ListedConfig, ListedDataset
+from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import About, folder_of
 from pipeline.errors import UserError
 from pipeline.images.archive import Member, members, printable, read_member
@@ -17,8 +19,10 @@ from pipeline.images.grouping import IMAGE_EXTENSIONS
 class ClassTars(ListedDataset):
     """Tar = class (``n01440764.tar`` holds ``n01440764_18.JPEG``, …). The tars are not unpacked.
 
-    All headers are read once in every process; a broken tar is refused by its name and byte.
+    All headers are read once, and kept in the run folder of packing; a broken tar is refused by its name and byte.
     """
+
+    shares_files: ClassVar[bool] = False
 
     about: ClassVar[About] = About(
         title="Tars of one class each",
@@ -39,14 +43,20 @@ class ClassTars(ListedDataset):
         folder = folder_of(self.config.root, self.config.name, self.advice)
         if not any(folder.glob("*.tar")):
             raise UserError(f"{self.config.name}: no *.tar in {folder}. {self.advice}")
-        if not self._table.entries:
+        if not len(self):
             raise UserError(f"{self.config.name}: no images in the tars in {folder}. Left out: {self.left_out()}")
 
-    def find(self) -> Found:
+    def fingerprint(self) -> Any:
+        """Name, size and time of every tar."""
+        looks = [(path.name, path.stat()) for path in self._tars()]
+        return [[name, look.st_size, look.st_mtime_ns] for name, look in looks]
+
+    def _tars(self) -> list[Path]:
+        return sorted(self.config.root.glob("*.tar"))
+
+    def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """The headers of all tars."""
-        passed_over = Counter[str]()
-        entries = []
-        for path in sorted(self.config.root.glob("*.tar")):
+        for path in self._tars():
             for member in members(path):
                 extension = member.name.rpartition(".")[2].lower()
                 if member.fault:
@@ -55,11 +65,10 @@ class ClassTars(ListedDataset):
                     passed_over["no image by its extension"] += 1
                 else:
                     source = f"{path.stem}/{printable(member.name)}"
-                    entries.append(Entry(path.stem, source, extension, (path, member.start, member.size)))
-        return Found(entries=entries, passed_over=passed_over)
+                    yield Entry(path.stem, source, extension, (member.start, member.size))
 
     def read(self, entry: Entry) -> bytes:
         """The bytes of the member."""
-        path, start, size = entry.place
-        with Path(path).open("rb") as file:
+        start, size = entry.place
+        with (self.config.root / f"{entry.class_name}.tar").open("rb") as file:
             return read_member(file, Member(entry.source, start, size))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 from pipeline.config import config
-from pipeline.datasets._listed import Entry, Found, ListedConfig, ListedDataset
+from pipeline.datasets._listed import ListedConfig, ListedDataset
+from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import About, folder_of
 from pipeline.errors import UserError
 
@@ -77,10 +79,9 @@ class Ifct(ListedDataset):
         if not len(self):
             raise UserError(f"{self.config.name}: no A001.jpeg or the like in {folder}. {self.advice}")
 
-    def find(self) -> Found:
+    def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """All photographs; with their digests, where copies are left out."""
-        passed_over = Counter[str]()
-        entries, seen = [], set[bytes]()
+        seen = set[bytes]()
         for path in sorted(self.folder().iterdir()):
             group = GROUPS.get(path.name[:1])
             if group is None or not re.fullmatch(r"[A-Z]\d+\.jpe?g", path.name):
@@ -91,8 +92,7 @@ class Ifct(ListedDataset):
                 passed_over["copy of another file"] += 1
                 continue
             seen.add(mark)
-            entries.append(Entry(group, path.name, path.suffix.removeprefix("."), path.name))
-        return Found(entries=entries, passed_over=passed_over)
+            yield Entry(group, path.name, path.suffix.removeprefix("."))
 
     def read(self, entry: Entry) -> bytes:
         """The bytes of the file."""

@@ -2,6 +2,7 @@
 
 A folder of packed tars::
 
+    listing/          what the source holds, where that takes long to find out
     plan.json         how many samples go into how many tars, and a digest of the listing
     tars/00000.tar    <key>.<extension>, <key>.cls (label), <key>.json (class name, source), …
     records/00000.json   written when its tar is whole: samples, bytes, sha256
@@ -31,6 +32,7 @@ __all__ = ["Manifest", "PackJob", "PackPlan", "PackedTars", "load_manifest", "op
 
 PLAN = "plan.json"
 RECORDS = "records"
+LISTING = "listing"
 SAMPLES_PER_TAR = 8192
 MIN_TARS = 12
 
@@ -133,6 +135,7 @@ class PackJob:
         self.kind = kind
         self.samples_per_tar = samples_per_tar
         self.min_tars = min_tars
+        dataset.keep_listing_in(folder / LISTING)
 
     @property
     def finished(self) -> bool:
@@ -173,6 +176,7 @@ class PackJob:
         """Write the plan, or check that the one there is of these images."""
         if not self.finished:
             write_json(self.folder / PLAN, self._plan_record(self.plan))
+            self.dataset.keep_listing()
 
     def recorded(self) -> list[int]:
         """Tars that are whole and recorded."""

@@ -63,6 +63,20 @@ def test_keys_of_ones_own_and_a_path_that_stands_twice(tree):
     assert len({key for key, _, _ in twice}) == 2
 
 
+def test_labels_that_are_indices(tree, tmp_path):
+    root = tree({"a": 3})
+    (tmp_path / "classes.txt").write_text("cat\nant\nbee\n")
+    config = {"labels": "indices", "class_list": str(tmp_path / "classes.txt")}
+    dataset = index(root, "path,label\na/0.png,1\na/1.png,0\na/2.png,1\n", **config)
+    assert [name for _, name, _ in taken(dataset)] == ["ant", "cat", "ant"]
+    assert dataset.class_names() == ["cat", "ant"]
+    for label, said in (("3", r"line 2, column label: 3, but .* the classes 0 to 2"), ("ant", "'ant' is no index")):
+        with pytest.raises(UserError, match=said):
+            index(root, f"path,label\na/0.png,{label}\n", **config).check()
+    with pytest.raises(UserError, match="labels=indices needs class_list"):
+        index(root, "path,label\n", labels="indices")
+
+
 def test_parquet_is_as_csv(tree):
     parquet = pytest.importorskip("pyarrow.parquet")
     from pyarrow import table
@@ -93,7 +107,11 @@ def test_parquet_is_as_csv(tree):
         ("path,label\na/9.png,ant\n", {}, r"line 2, column path: .*a/9\.png cannot be read \(No such file"),
         ("path,label\n", {}, "no images in"),
         (HEADER + "a/0.png,ant,a.b\n", {"key_column": "key"}, r"line 2, column key: 'a\.b' is no key"),
-        (HEADER + "a/0.png,ant,k\na/1.png,ant,k\n", {"key_column": "key"}, r"line 3, .*'k' stands in line 2 already"),
+        (
+            HEADER + "a/0.png,ant,k\na/1.png,ant,k\n",
+            {"key_column": "key"},
+            "line 3, column key: .* stands in line 2",
+        ),
         ("path,label\n", {"delimiter": ";;"}, "delimiter must be one sign"),
     ],
 )

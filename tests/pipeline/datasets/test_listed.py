@@ -1,6 +1,8 @@
 """Splits, keys and order, over a dataset that lists what it is told."""
 
+import pickle
 import re
+import zlib
 from itertools import pairwise
 
 import pytest
@@ -8,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import parse
-from pipeline.datasets._listed import ALSO_SEEN, Entry, Found, ListedConfig, ListedDataset, seen_classes, unique_keys
-from pipeline.datasets.base import About
+from pipeline.datasets._keys import mixed_rows, unique_keys
+from pipeline.datasets._listed import ALSO_SEEN, ListedConfig, ListedDataset, seen_classes
+from pipeline.datasets._listing import Entry, gather
+from pipeline.datasets.base import About, mixed_order
+from pipeline.digests import digest
 from pipeline.errors import UserError
 
 
@@ -24,8 +29,9 @@ class Told(ListedDataset):
     def check(self):
         pass
 
-    def find(self):
-        return Found(entries=self.entries, passed_over={"odd": 2})
+    def find(self, passed_over):
+        passed_over["odd"] += 2
+        yield from self.entries
 
     def read(self, entry):
         return entry.source.encode()
@@ -35,7 +41,11 @@ class Told(ListedDataset):
 
 
 def entries(classes):
-    return [Entry(name, f"{name}/{i}.png", "png", (name, i)) for name, count in classes.items() for i in range(count)]
+    return [Entry(name, f"{name}/{i}.png", "png", file_of(name, i)) for name in classes for i in range(classes[name])]
+
+
+def file_of(name, number):
+    return zlib.crc32(name.encode()), number
 
 
 def names_of(dataset):
@@ -73,8 +83,8 @@ def test_pictures_that_are_also_in_a_seen_class_are_not_unseen():
     seen_name = Told(entries(CLASSES), split="seen").class_names()[0]
     first, second = plain.class_names()[:2]
     shared = [
-        Entry(first, f"{first}/link.png", "png", (seen_name, 0)),  # the file of a seen class
-        Entry(first, f"{first}/other.png", "png", (second, 0)),  # the file of another unseen class
+        Entry(first, f"{first}/link.png", "png", file_of(seen_name, 0)),  # the file of a seen class
+        Entry(first, f"{first}/other.png", "png", file_of(second, 0)),  # the file of another unseen class
     ]
     unseen = Told(entries(CLASSES) + shared, split="unseen")
     assert names_of(unseen) == names_of(plain) | {f"{first}/other.png"}
@@ -118,6 +128,23 @@ def test_listing_changes_with_the_images():
     assert Told(entries(CLASSES)).listing() in digests
 
 
+def test_a_class_list_says_which_classes_and_in_which_order(tmp_path):
+    path = tmp_path / "classes.txt"
+    path.write_text("class7\nclass1\nnowhere\nclass4\n")
+    dataset = Told(entries({**CLASSES, "class4": 1}), class_list=str(path), min_images_per_class=2)
+    assert dataset.class_names() == ["class7", "class1"]
+    assert {name.split("/")[0] for name in names_of(dataset)} == {"class1", "class7"}
+    assert dataset.left_out() == {
+        "class of fewer than 2 images": 1,
+        "class that is not in dataset.class_list": 24,
+        "odd": 2,
+    }
+    seen, unseen = (Told(entries(CLASSES), class_list=str(path), split=split) for split in ("seen", "unseen"))
+    assert (seen.class_names(), unseen.class_names()) == (["class1", "class4"], ["class7"])  # split among the listed
+    with pytest.raises(UserError, match=r"none of the 1,000 classes of dataset\.class_list \(n01440764, .* 9 that are"):
+        len(Told(entries(CLASSES), class_list="imagenet1k"))
+
+
 def test_configs_are_checked():
     for wrong, said in (
         ({"split": "test"}, "split"),
@@ -129,7 +156,86 @@ def test_configs_are_checked():
             Told([], **wrong)
 
 
+# -- kept on the disk
+
+
+class Looked(Told):
+    """One whose source says when it changes; counts how often it is listed."""
+
+    looked, age = 0, 0
+
+    def find(self, passed_over):
+        type(self).looked += 1
+        yield from super().find(passed_over)
+
+    def fingerprint(self):
+        return self.age
+
+
+def test_a_kept_listing_is_read_and_not_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(Looked, "looked", 0)
+    both = [*entries(CLASSES), Entry("class0", "class0/0.jpg", "jpg"), Entry("class0", "class0/0.jpg", "jpg")]
+    first, plain = Looked(both, split="seen"), Told(both, split="seen")
+    first.keep_listing_in(tmp_path)
+    assert list(first.images()) == list(plain.images())
+    assert not list(tmp_path.iterdir())  # looking writes nothing
+    first.keep_listing()
+    for again in (Looked([], split="seen"), pickle.loads(pickle.dumps(first))):
+        again.keep_listing_in(tmp_path)
+        assert list(again.images()) == list(plain.images())
+        assert (again.listing(), again.left_out()) == (plain.listing(), plain.left_out())
+        assert again.class_names() == plain.class_names()
+        again.keep_listing()
+    assert Looked.looked == 1
+    for other in (Looked(both, split="all"), Looked(both, split="seen", min_images_per_class=2)):
+        other.keep_listing_in(tmp_path)
+        len(other)
+    monkeypatch.setattr(Looked, "age", 1)
+    changed = Looked(both, split="seen")
+    changed.keep_listing_in(tmp_path)
+    len(changed)
+    assert Looked.looked == 4
+
+
+def test_half_a_kept_listing_is_none(tmp_path):
+    first = Looked(entries(CLASSES))
+    first.keep_listing_in(tmp_path)
+    first.keep_listing()
+    next(tmp_path.glob("*/listing.json")).unlink()
+    again = Looked(entries({"other": 3}))
+    again.keep_listing_in(tmp_path)
+    assert again.class_names() == ["other"]
+
+
+def test_an_image_takes_bytes_and_no_objects():
+    count = 20_000
+    names = [f"n{i % 100:08d}" for i in range(count)]
+    listing = gather(Entry(name, f"{name}/{name}_{i}.JPEG", "jpeg", (i, i)) for i, name in enumerate(names))
+    assert sum(values.nbytes for values in listing.arrays().values()) <= 60 * count
+    assert listing[12_345] == Entry("n00000045", "n00000045/n00000045_12345.JPEG", "jpeg", (12_345, 12_345))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=20))
+def test_texts(texts):
+    listing = gather(Entry("c", text, "png", (0, 0), f"k{text}") for text in texts)
+    assert list(listing.sources) == texts
+    assert list(listing.keys or ()) == [f"k{text}" for text in texts]
+
+
 # -- keys
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text("ab/é", max_size=3), max_size=20, unique=True))
+def test_the_order_is_that_of_the_public_function(keys):
+    assert mixed_rows(keys.__getitem__, len(keys)).tolist() == mixed_order(keys)
+
+
+def test_the_digest_is_that_of_the_plain_list():
+    dataset = Told(entries(CLASSES))
+    rows = [[image.class_name, image.source, image.key] for image in dataset.images()]
+    assert dataset.listing() == digest(rows)
 
 
 def test_keys():

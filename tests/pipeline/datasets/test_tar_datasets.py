@@ -5,10 +5,12 @@ import tarfile
 
 import pytest
 
+from pipeline.datasets import class_tars as module
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
 from pipeline.images.archive import BrokenTar
-from pipeline.images.packing import open_packed
+from pipeline.images.packing import PackJob, open_packed
+from pipeline.progress import Silent
 
 
 def write_tar(path, members):
@@ -42,6 +44,38 @@ def test_tar_is_class(class_tars, picture):
     assert images["n01/n01_v2"].data == picture(8)
     assert images["n01/sub/n01_1"].extension == "jpeg"
     assert dataset.left_out() == {"no image by its extension": 1}
+
+
+def test_the_headers_are_read_once_for_all_processes(class_tars, tmp_path, monkeypatch):
+    passes = []
+    real = module.members
+    monkeypatch.setattr(module, "members", lambda path: passes.append(path.name) or real(path))
+
+    def job():
+        dataset = make_dataset({"kind": "class_tars", "root": str(class_tars)})
+        return PackJob(dataset, tmp_path / "packed", kind="class_tars", min_tars=2)
+
+    job().prepare()
+    assert passes == ["n01.tar", "n02.tar"]
+    job().prepare()
+    second = job()
+    for index in second.missing():
+        second.run(index, Silent())
+    second.finish()
+    assert passes == ["n01.tar", "n02.tar"]
+    assert second.dataset.left_out() == {"no image by its extension": 1}
+    write_tar(class_tars / "n03.tar", [])
+    len(job().dataset)
+    assert len(passes) == 5  # the source has changed
+
+
+def test_a_class_list_of_class_tars(class_tars, tmp_path):
+    (tmp_path / "classes.txt").write_text("n02\nn09\n")
+    dataset = make_dataset({"kind": "class_tars", "root": str(class_tars), "class_list": str(tmp_path / "classes.txt")})
+    dataset.check()
+    assert dataset.class_names() == ["n02"]
+    assert len(dataset) == 5
+    assert dataset.left_out() == {"class that is not in dataset.class_list": 2, "no image by its extension": 1}
 
 
 def test_a_broken_class_tar_is_named(class_tars):

@@ -90,10 +90,15 @@ def append_text(path: Place, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def write_json(path: Place, value: Any) -> None:
-    """Write ``value`` as indented JSON with sorted keys: the same value gives the same bytes."""
+def json_bytes(value: Any) -> bytes:
+    """``value`` as indented JSON with sorted keys: the same value gives the same bytes."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    write_bytes(path, (text + "\n").encode())
+    return (text + "\n").encode()
+
+
+def write_json(path: Place, value: Any) -> None:
+    """Write ``value`` as :func:`json_bytes`, atomically and durably."""
+    write_bytes(path, json_bytes(value))
 
 
 def read_json(path: Place) -> Any:

@@ -16,7 +16,7 @@ from pipeline.digests import digest
 from pipeline.discovery import implementation, names
 from pipeline.places import Place
 from pipeline.progress import Progress
-from pipeline.run_record import RUN_RECORD, refuse_other
+from pipeline.run_record import RUN_RECORD, check_record, refuse_other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +173,17 @@ class Stage(ABC):
 
     def verify(self, progress: Progress) -> list[str]:
         """What is wrong with the finished work, a line each naming the unit; empty when all is well."""
+        return []
+
+    def verify_record(self) -> list[str]:
+        """What is wrong with the record of the run folder; a damaged one is set aside, so that it is made again."""
+        return check_record(self.folder / RUN_RECORD)
+
+    def recompute(self, rows: int, progress: Progress) -> list[str]:
+        """Make ``rows`` random rows again and compare them with what is stored; a line each that differs.
+
+        Stages whose work is cheaper to do again than to sample have nothing to say.
+        """
         return []
 
     def summary(self) -> list[str]:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +18,9 @@ from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units
-from pipeline.representation_store.verify import verify
+from pipeline.representation_store.verify import set_aside, verify
+from pipeline.run_record import recall
+from pipeline.sealed import DamagedError
 from stages.base import SetAside, Stage, Status, Unit
 
 
@@ -102,25 +103,28 @@ class Cache(Stage):
 
     def status(self) -> Status:
         """Counted from commit and failure records."""
-        done = committed_units(self.store_path / "commits")
-        if not done and not (self.store_path / "run.json").exists():
+        if recall(self.store_path) is None:
             return Status(done=0, total=None)
         store = RepresentationStore.open(self.store_path)
-        commits = [store.commit(unit) for unit in done]
-        failures = sorted(
-            (read_json(path) for path in (self.store_path / "failures").glob("*.json")), key=itemgetter("unit")
-        )
+        commits, failed = [], {}
+        for path in sorted((self.store_path / "failures").glob("*.json"), key=lambda path: path.name):
+            failed[path.stem] = _reason(path)
+        for unit in store.committed():
+            try:
+                commits.append(store.commit(unit))
+            except DamagedError as error:
+                failed[f"{unit:06d}"] = str(error)
         return Status(
-            done=len(done),
+            done=len(commits),
             total=len(store.layout.units),
             samples=sum(commit.rows for commit in commits),
             quarantined=sum(len(commit.quarantined) for commit in commits),
-            failed={f"{failure['unit']:06d}": failure["reason"] for failure in failures},
+            failed=failed,
         )
 
     def set_aside(self) -> Iterator[SetAside]:
         """From the commit records."""
-        if not (self.store_path / "run.json").exists():
+        if recall(self.store_path) is None:
             return
         store = RepresentationStore.open(self.store_path)
         for unit in committed_units(self.store_path / "commits"):
@@ -129,15 +133,13 @@ class Cache(Stage):
                 yield SetAside(unit=f"{unit:06d}", tar=commit.name, key=item.key, reason=item.reason)
 
     def verify(self, progress: Progress) -> list[str]:
-        """Check every byte; the commits of bad units are withdrawn, so that the same command makes them again."""
+        """Check every byte; what is bad is set aside, so that the same command makes it again."""
         return [problem for stage in (self, *self.beside) for problem in stage._verify(progress)]
 
     def _verify(self, progress: Progress) -> list[str]:
-        store = RepresentationStore.open(self.store_path)
-        problems = verify(store, progress)
-        for unit in {problem.unit for problem in problems}:
-            store.withdraw(unit)
-        return [f"unit {problem.unit:06d}: {problem.what}" for problem in problems]
+        problems = verify(self.store_path, progress)
+        set_aside(self.store_path, problems)
+        return [str(problem) for problem in problems]
 
     def summary(self) -> list[str]:
         """What the store holds."""
@@ -148,3 +150,11 @@ class Cache(Stage):
             f"cache: {self.store_path}",
         ]
         return [*own, *(line for stage in self.beside for line in stage.summary())]
+
+
+def _reason(failure: Path) -> str:
+    """Why a unit failed. These records have no checksum, since the next try writes them anew."""
+    try:
+        return str(read_json(failure)["reason"])
+    except (ValueError, LookupError, TypeError):
+        return f"{failure} is damaged; the next try says the reason again"

@@ -14,13 +14,15 @@ from pipeline.backbones.probe import NAME, ProbeSettings, fit_probe, fold_of, lo
 from pipeline.caching.forward import classifier_scores
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
-from pipeline.files import read_json, sha256_file, sweep_partials, write_json
+from pipeline.files import read_json, sweep_partials
 from pipeline.heads.base import LinearClassifier
 from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units, record_path
-from pipeline.run_record import RUN_RECORD, refuse_other
+from pipeline.representation_store.verify import score_problems, set_aside
+from pipeline.run_record import RUN_RECORD, check_record, refuse_other
+from pipeline.sealed import write_sealed
 from stages.base import Stage, Status, Unit
 
 
@@ -122,7 +124,7 @@ class Probe(Stage):
         scores = out_of_fold_scores(store, unit, folds, self.settings)
         checksums = store.write_scores(unit, scores)
         sweep_partials(self.records / "commits")
-        write_json(record_path(self.records / "commits", unit), {"unit": unit, "checksums": checksums})
+        write_sealed(record_path(self.records / "commits", unit), {"unit": unit, "checksums": checksums})
 
     def _facts(self, store: RepresentationStore) -> dict[str, Any]:
         """What came out, out of fold: accuracy and loss of each view over labelled rows."""
@@ -153,13 +155,10 @@ class Probe(Stage):
         """Check probes and scores against their records; the records of bad ones go, so that they are made again."""
         store = RepresentationStore.open(self.store_path)
         problems = [problem for name in (*self._fold_names(), NAME) for problem in self._bad_probe(name)]
-        for unit in committed_units(self.records / "commits"):
-            record = record_path(self.records / "commits", unit)
-            for array, checksum in read_json(record)["checksums"].items():
-                path = store.shard_path(array, unit)
-                if checksum is not None and not (path.exists() and sha256_file(path) == checksum):
-                    problems.append(f"unit {unit:06d}: {path} is not what the probe wrote")
-                    record.unlink(missing_ok=True)
+        problems += check_record(self.records / RUN_RECORD)
+        scores = list(score_problems(store, self.records / "commits"))
+        set_aside(store.path, scores)
+        problems += [str(problem) for problem in scores]
         if problems:
             self._finished.unlink(missing_ok=True)
         return problems

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from cluster.verbs.base import DONE, FAILED, Request
+from pipeline.errors import UserError
+from stages.base import Stage
 
 
 def run(request: Request) -> int:
     """Print every problem; exit code 1 if there is one."""
     broken: list[str] = []
     for link, stage in request.stages.items():
-        if not stage.status().done:
+        if not _begun(stage):
             print(f"{link}: nothing to verify yet")
             continue
-        problems = stage.verify(request.progress)
+        problems = [*stage.verify_record(), *stage.verify(request.progress)]
         for problem in problems:
             print(f"{link}: {problem}")
         if problems:
@@ -25,3 +27,12 @@ def run(request: Request) -> int:
     for link in broken:
         print(f"  {request.line.command([link])}")
     return FAILED
+
+
+def _begun(stage: Stage) -> bool:
+    """Whether there is something to verify: done units, or records that cannot be read."""
+    try:
+        status = stage.status()
+    except UserError:
+        return True
+    return bool(status.done or status.failed)

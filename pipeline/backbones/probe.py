@@ -24,11 +24,12 @@ from torch import Tensor
 from pipeline.backbones.logistic import Logistic, choose_l2, fit
 from pipeline.config import config
 from pipeline.errors import UserError
-from pipeline.files import read_json, sha256_file, write_bytes, write_json
+from pipeline.files import sha256_file, write_bytes
 from pipeline.heads.base import LinearClassifier
 from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
+from pipeline.sealed import read_sealed, write_sealed
 
 NAME = "probe"
 
@@ -186,7 +187,7 @@ def save_probe(folder: Place, name: str, probe: Probe, **more: Any) -> None:
     """Write ``<name>.safetensors``, then ``<name>.json`` with its hash and facts; the record makes it count."""
     path = folder / f"{name}.safetensors"
     write_bytes(path, safetensors.torch.save({"weight": probe.classifier.weight_CD, "bias": probe.classifier.bias_C}))
-    write_json(folder / f"{name}.json", {**probe.facts, **more, "sha256": sha256_file(path)})
+    write_sealed(folder / f"{name}.json", {**probe.facts, **more, "sha256": sha256_file(path)})
 
 
 def load_probe(folder: Place, name: str = NAME) -> LinearClassifier:
@@ -198,7 +199,7 @@ def load_probe(folder: Place, name: str = NAME) -> LinearClassifier:
     path, record = folder / f"{name}.safetensors", folder / f"{name}.json"
     if not record.is_file() or not path.is_file():
         raise UserError(f"no {name} in {folder}. Make it with `submit stage=probe`.")
-    if sha256_file(path) != read_json(record)["sha256"]:
+    if sha256_file(path) != read_sealed(record)["sha256"]:
         raise UserError(
             f"{path} is damaged: its SHA-256 is not that of {record.name}. Remove both, and `submit stage=probe`."
         )

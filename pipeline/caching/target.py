@@ -31,7 +31,7 @@ from pipeline.places import Place
 from pipeline.representation_store import Commit, RepresentationStore, StoreLayout, UnitRows, fit_rows
 from pipeline.representation_store.encoding import in_range
 from pipeline.representation_store.records import committed_units, record_path
-from pipeline.run_record import RUN_RECORD
+from pipeline.run_record import recall
 
 Array = NDArray[Any]
 
@@ -72,8 +72,8 @@ class Target:
     @property
     def _began(self) -> Mapping[str, Any] | None:
         """What the record of a store that was begun says."""
-        record = self.path / RUN_RECORD
-        return read_json(record)["meaning"] if record.exists() else None
+        record = recall(self.path)
+        return None if record is None else record["meaning"]
 
     @property
     def backbone_values(self) -> dict[str, Any]:
@@ -181,5 +181,8 @@ class Target:
         """Say in ``telemetry/`` how a unit was done: what depends on the machine and the day."""
         path = record_path(self.path / "telemetry", unit)
         sweep_partials(path.parent)
-        attempts = read_json(path)["attempts"] + 1 if path.exists() else 1
+        try:
+            attempts = int(read_json(path)["attempts"]) + 1
+        except (FileNotFoundError, ValueError, LookupError, TypeError):  # telemetry has no checksum, and needs none
+            attempts = 1
         write_json(path, {**facts, "host": socket.gethostname(), "attempts": attempts})

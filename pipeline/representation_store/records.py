@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.errors import UserError
 from pipeline.faults import Quarantined
-from pipeline.files import PARTIAL, read_json, write_json
+from pipeline.files import PARTIAL
 from pipeline.places import Place
+from pipeline.sealed import read_sealed, write_sealed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,7 @@ class Commit:
     Attributes:
         unit: its index.
         name: the input tar's name.
+        run: digest of the run record that the unit was made under.
         rows: rows stored, the first ones of the unit's region.
         quarantined: samples left out, in tar order.
         checksums: array → hex SHA-256 of its shard object; None where nothing needed storing.
@@ -26,6 +27,7 @@ class Commit:
 
     unit: int
     name: str
+    run: str
     rows: int
     quarantined: tuple[Quarantined, ...] = ()
     checksums: Mapping[str, str | None] = field(default_factory=dict)
@@ -41,30 +43,22 @@ def write_commit(folder: Place, commit: Commit) -> None:
     plain: dict[str, Any] = {
         "unit": commit.unit,
         "name": commit.name,
+        "run": commit.run,
         "rows": commit.rows,
         "quarantined": [{"key": item.key, "reason": item.reason} for item in commit.quarantined],
         "checksums": dict(commit.checksums),
     }
-    write_json(record_path(folder, commit.unit), plain)
+    write_sealed(record_path(folder, commit.unit), plain)
 
 
 def read_commit(path: Place) -> Commit:
     """Read a record.
 
     Raises:
-        UserError: the file is damaged; says to remove it, which makes the unit run again.
+        pipeline.sealed.DamagedError: the file is damaged; `submit verify` removes it, which makes the unit run again.
     """
-    try:
-        plain = read_json(path)
-        return Commit(
-            unit=plain["unit"],
-            name=plain["name"],
-            rows=plain["rows"],
-            quarantined=tuple(Quarantined(**item) for item in plain["quarantined"]),
-            checksums=plain["checksums"],
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: the commit record is damaged ({error}). Remove it: its unit runs again.") from error
+    plain = read_sealed(path)
+    return Commit(**{**plain, "quarantined": tuple(Quarantined(**item) for item in plain["quarantined"])})
 
 
 def committed_units(folder: Place) -> list[int]:

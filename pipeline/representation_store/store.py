@@ -6,6 +6,7 @@ last. So a process killed at any moment leaves a unit either committed or to be 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,12 @@ import zarr
 from numpy.typing import NDArray
 
 from pipeline.config import parse, to_plain
+from pipeline.digests import digest
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
-from pipeline.files import read_json, sha256_file, sweep_partials, sync_file
+from pipeline.files import sweep_partials, write_bytes
 from pipeline.places import Place, reaching
-from pipeline.representation_store.arrays import create_arrays, open_arrays
+from pipeline.representation_store.arrays import create_arrays, open_arrays, shard_bytes
 from pipeline.representation_store.encoding import decode, encode, in_range, largest
 from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, as_begun, shard_shape
 from pipeline.representation_store.records import (
@@ -30,7 +32,7 @@ from pipeline.representation_store.records import (
     record_path,
     write_commit,
 )
-from pipeline.run_record import RUN_RECORD, refuse_other
+from pipeline.run_record import RUN_RECORD, keep_copy, recall, refuse_other, restore
 
 Array = NDArray[Any]
 BEGIN_ANEW = (
@@ -66,6 +68,7 @@ class RepresentationStore:
         self.layout = layout
         self.run = run
         self.specs = array_specs(layout)
+        self._known: dict[int, Commit] = {}
 
     @classmethod
     def create(cls, path: Place, layout: StoreLayout, run: Mapping[str, Any]) -> RepresentationStore:
@@ -77,13 +80,17 @@ class RepresentationStore:
             run: plain values that decide the content: ``backbone``, ``views``, ``seed``, ``class_names`` …
 
         Raises:
-            UserError: a store of another run lies there; the message is the difference.
+            UserError: a store of another run lies there; the message is the difference. Or its record is lost, and its
+                units were committed under another one.
         """
-        if (path / RUN_RECORD).is_file():
-            layout = as_begun(layout, cls.open(path).layout)
-        meaning = {**run, "layout": to_plain(layout)}
-        refuse_other(path / RUN_RECORD, meaning, "representation store")
-        store = cls(path, layout, meaning)
+        restore(path)
+        if begun := recall(path):
+            layout = as_begun(layout, cls.of_record(path, begun).layout)
+        store = cls(path, layout, {**run, "layout": to_plain(layout)})
+        if not begun:
+            store._refuse_strangers()
+        refuse_other(path / RUN_RECORD, store.run, "representation store")
+        keep_copy(path)
         create_arrays(path, layout)
         return store
 
@@ -92,15 +99,30 @@ class RepresentationStore:
         """Open a store for reading or for writing further units.
 
         Raises:
-            UserError: there is no store at ``path``.
+            UserError: there is no store at ``path``, or its record is damaged.
         """
-        record = path / RUN_RECORD
-        if not record.is_file():
+        record = recall(path)
+        if record is None:
             raise UserError(
                 f"no representation store at {path} (no {RUN_RECORD} there). Make it with `submit stage=cache`."
             )
-        meaning = read_json(record)["meaning"]
-        return cls(path, parse(StoreLayout, meaning["layout"], f"{record}: layout"), meaning)
+        return cls.of_record(path, record)
+
+    @classmethod
+    def of_record(cls, path: Place, record: Mapping[str, Any]) -> RepresentationStore:
+        """The store at ``path`` whose run record was read already."""
+        meaning = record["meaning"]
+        return cls(path, parse(StoreLayout, meaning["layout"], f"{path / RUN_RECORD}: layout"), meaning)
+
+    def _refuse_strangers(self) -> None:
+        """Refuse to write a run record beside units that were committed under another one."""
+        for unit in self.committed():
+            if self.commit(unit).run != self.digest:
+                raise UserError(
+                    f"{self.path}: its {RUN_RECORD} and the copy are lost, and unit {unit} was committed under another "
+                    "one than this config gives. Was `auto` something else on the machine that began it (backbone."
+                    "compute, backbone.channels_last)? Set it, or remove the folder."
+                )
 
     # -- what it holds
 
@@ -108,6 +130,11 @@ class RepresentationStore:
     def class_names(self) -> tuple[str, ...]:
         """The classes that labels index."""
         return tuple(self.run["class_names"])
+
+    @cached_property
+    def digest(self) -> str:
+        """Hex SHA-256 of everything that decides the bytes."""
+        return digest(self.run)
 
     @property
     def commits(self) -> Place:
@@ -123,15 +150,21 @@ class RepresentationStore:
         return read_commit(record_path(self.commits, unit))
 
     @cached_property
-    def _commits(self) -> dict[int, Commit]:
-        return {unit: self.commit(unit) for unit in self.committed()}
+    def _units(self) -> list[int]:
+        return self.committed()
 
     def counts(self) -> dict[int, int]:
         """True row count of every committed unit; the records are read once for the life of this object."""
-        return {unit: commit.rows for unit, commit in self._commits.items()}
+        return {unit: self._committed_once(unit).rows for unit in self._units}
 
-    def _promised(self, unit: int) -> set[str]:
-        return {array for array, checksum in self._commits[unit].checksums.items() if checksum is not None}
+    def _committed_once(self, unit: int) -> Commit:
+        if unit not in self._known:
+            self._known[unit] = self.commit(unit)
+        return self._known[unit]
+
+    def _forget(self, unit: int) -> None:
+        self._known.pop(unit, None)
+        self.__dict__.pop("_units", None)
 
     @cached_property
     def arrays(self) -> dict[str, zarr.Array[Any]]:
@@ -156,11 +189,12 @@ class RepresentationStore:
         Raises:
             UserError: a chunk's checksum does not match; names the unit and how to repair it.
         """
-        stop = min(self._commits[unit].rows, self.layout.rows if stop is None else stop)
+        stop = min(self._committed_once(unit).rows, self.layout.rows if stop is None else stop)
         index: tuple[Any, ...] = (unit, slice(start, stop))
         if view is not None and "V" in self.specs[array].axes:
             index = (*index, view)
-        if array in self._promised(unit) and not self.shard_path(array, unit).exists():  # zarr would read fill
+        stored = self._committed_once(unit).checksums.get(array) is not None
+        if stored and not self.shard_path(array, unit).exists():  # zarr would read fill
             raise self._broken(unit, array, "its object is missing")
         try:
             with reaching(self.path):
@@ -228,12 +262,13 @@ class RepresentationStore:
         commit = Commit(
             unit=unit,
             name=self.layout.units[unit].name,
+            run=self.digest,
             rows=len(rows.keys),
             quarantined=tuple(quarantined),
             checksums=checksums,
         )
         write_commit(self.commits, commit)
-        self.__dict__.pop("_commits", None)
+        self._forget(unit)
         return commit
 
     def write_scores(self, unit: int, scores: Mapping[str, Array]) -> dict[str, str | None]:
@@ -253,7 +288,7 @@ class RepresentationStore:
     def withdraw(self, unit: int) -> None:
         """Take a unit's commit back, so that it is done again."""
         record_path(self.commits, unit).unlink(missing_ok=True)
-        self.__dict__.pop("_commits", None)
+        self._forget(unit)
 
     def shard_path(self, array: str, unit: int) -> Place:
         """The one object that holds a unit's region of an array."""
@@ -284,9 +319,9 @@ class RepresentationStore:
         region = np.full(shard_shape(self.layout, spec)[1:], spec.fill, dtype=spec.dtype)
         region[: len(value)] = value
         sweep_partials(path.parent)
-        with reaching(self.path):
-            self.arrays[name][unit] = region
-        if not path.exists():  # nothing but fill: zarr stores no object
+        data = shard_bytes(self.layout, name, region)
+        if data is None:  # nothing but fill
+            path.unlink(missing_ok=True)
             return None
-        sync_file(path)
-        return sha256_file(path)
+        write_bytes(path, data)
+        return hashlib.sha256(data).hexdigest()

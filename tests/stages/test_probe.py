@@ -195,8 +195,8 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         f"{module}.{function}"
         for module, function in (
             ("pipeline.backbones.probe", "write_bytes"),
-            ("pipeline.backbones.probe", "write_json"),
-            ("stages.probe", "write_json"),
+            ("pipeline.backbones.probe", "write_sealed"),
+            ("stages.probe", "write_sealed"),
         )
     )
     # each is killed at its first or second call, and the next goes on from there

@@ -215,7 +215,7 @@ def test_a_tar_of_others_with_a_bad_member_is_whole_to_verify(packed, backbone, 
     tars = open_packed({"kind": "webdataset", "root": str(tmp_path), "class_list": str(tmp_path / "classes.txt")})
     store = cache(tars, tmp_path / "store", backbone, max_quarantined=1.0)
     assert (store.commit(0).rows, len(store.commit(0).quarantined)) == (1, 2)
-    assert verify(store, Silent()) == []
+    assert verify(store.path, Silent()) == []
 
 
 def _png(key: str) -> list[tuple[str, bytes]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.files import sha256_file
 from pipeline.representation_store import Dtype, RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
 
 
@@ -47,6 +48,11 @@ def make_rows(layout: StoreLayout, count: int, seed: int) -> UnitRows:
             "top1_correct": correct_RV,
         },
     )
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Relative path → sha256 of every file."""
+    return {str(p.relative_to(folder)): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.fixture

@@ -17,12 +17,7 @@ from hypothesis import strategies as st
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
 from pipeline.representation_store import RepresentationStore, UnitInfo, fit_rows
-from tests.pipeline.representation_store.conftest import make_layout, make_rows
-
-
-def tree(folder: Path) -> dict[str, str]:
-    """Relative path → sha256 of every file."""
-    return {str(p.relative_to(folder)): sha256_file(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+from tests.pipeline.representation_store.conftest import make_layout, make_rows, tree
 
 
 def test_zarr_alone_reads_what_we_wrote(tmp_path, layout, store_of):
@@ -159,7 +154,7 @@ def test_a_unit_without_commit_is_not_read(layout, store_of):
 def test_a_damaged_commit_record_is_named(layout, store_of):
     store, _ = store_of(layout, [6])
     (store.commits / "000000.json").write_text("{}")
-    with pytest.raises(UserError, match=r"000000.json: the commit record is damaged .* Remove it"):
+    with pytest.raises(UserError, match=r"000000.json: the record is damaged.*submit verify"):
         RepresentationStore.open(store.path).counts()
 
 
@@ -192,7 +187,7 @@ def test_files_are_durable_before_the_commit(layout, store_of, monkeypatch):
     commit = events.index("rename 000001.json")
     synced = events[:commit]
     for array in store.specs:
-        assert str(store.shard_path(array, 1)) in synced
+        assert any(name.startswith(str(store.shard_path(array, 1))) for name in synced)
     assert str(store.commits) in events[commit:]
 
 

@@ -18,7 +18,7 @@ def bad(count):
 
 
 def commit(folder, unit, rows, quarantined=0):
-    write_commit(folder, Commit(unit=unit, name=f"{unit}.tar", rows=rows, quarantined=tuple(bad(quarantined))))
+    write_commit(folder, Commit(unit=unit, name=f"{unit}.tar", run="", rows=rows, quarantined=tuple(bad(quarantined))))
 
 
 @pytest.mark.parametrize("samples", [1, 2, 3, 10])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.compose import CONFIGS, GROUPS, compose, options
-from cluster.overrides import ALL, CommandLine
+from cluster.overrides import ALL, DEFAULT_VERB, CommandLine, verb_options
 from cluster.verbs import about, verb_names
 from stages.base import stage_class, stage_names
 
@@ -48,10 +48,20 @@ def page(line: CommandLine) -> str:
     """The help that a command line asks for: of its stages' keys if it names stages, else of the command."""
     if line.stages and ALL not in line.stages:
         return "\n\n".join(_stage_pages(line))
+    if line.verb != DEFAULT_VERB:
+        return _verb_page(line.verb)
     verbs = [f"  {name:<10} {about(name)}" for name in verb_names()]
     stages = [f"  {name:<12} {_about_stage(name)}" for name in stage_names()]
     groups = [_group(line, group) for group in GROUPS]
     return _PAGE.format(verbs="\n".join(verbs), stages="\n".join(stages), groups="\n".join(groups))
+
+
+def _verb_page(name: str) -> str:
+    from cluster.describe import describe, table
+
+    options = verb_options(name)
+    keys = table(describe(options)) if options else ["  no keys of its own; those of the stages (submit help)"]
+    return "\n".join([f"submit {name} [key=value …]: {about(name)}", "", *keys])
 
 
 def _about_stage(name: str) -> str:

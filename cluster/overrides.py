@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
 from cluster.compose import GROUPS, options, top_keys
-from pipeline.config import field_names
+from pipeline.config import field_names, parse
 from pipeline.discovery import names, unknown_name
 from pipeline.errors import UserError
 from stages.base import stage_class, stage_names
@@ -41,6 +42,7 @@ class CommandLine:
         help: help is asked for.
         json: the answer is to be JSON.
         units: of ``--unit``: only these are asked about.
+        options: of the verb, made of its ``Options`` class; None where it has none, or help is asked for.
     """
 
     verb: str
@@ -51,6 +53,7 @@ class CommandLine:
     help: bool = False
     json: bool = False
     units: tuple[str, ...] = ()
+    options: Any = None
 
     def command(self, stages: Sequence[str] = ()) -> str:
         """The shell command that submits ``stages`` (default: the same ones) with the same settings."""
@@ -78,16 +81,26 @@ def read(arguments: Sequence[str]) -> CommandLine:
     parsed = [_parse(word) for word in words]
     chosen = _chosen([item for item in parsed if item.key_or_group == "stage" and item.package is None])
     rest = [item for item in parsed if item.key_or_group != "stage" or item.package is not None]
+    of_verb = verb_options(verb)
+    given = {item.key_or_group: item.value() for item in rest if of_verb and item.key_or_group in field_names(of_verb)}
+    rest = [item for item in rest if item.key_or_group not in given]
+    help = any(word in HELP for word in arguments)
     return CommandLine(
         verb=verb,
         stages=chosen,
         overrides=tuple(_qualified(item, chosen, folders) for item in rest),
         folders=folders,
         settings=tuple(str(item.input_line) for item in rest),
-        help=any(word in HELP for word in arguments),
+        help=help,
         json=JSON in arguments,
         units=units,
+        options=parse(of_verb, given, "") if of_verb and not help else None,
     )
+
+
+def verb_options(verb: str) -> type[Any] | None:
+    """The config class ``Options`` of a verb's file: keys that this verb alone has. None where it has none."""
+    return getattr(importlib.import_module(f"{VERBS}.{verb}"), "Options", None)
 
 
 def _option(words: list[str], name: str) -> list[str]:

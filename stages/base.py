@@ -179,12 +179,12 @@ class Stage(ABC):
         """What is wrong with the record of the run folder; a damaged one is set aside, so that it is made again."""
         return check_record(self.folder / RUN_RECORD)
 
-    def recompute(self, rows: int, progress: Progress) -> list[str]:
+    def recompute(self, rows: int, seed: int, progress: Progress) -> list[str] | None:
         """Make ``rows`` random rows again and compare them with what is stored; a line each that differs.
 
-        Stages whose work is cheaper to do again than to sample have nothing to say.
+        What differs is set aside as by :meth:`verify`. None: this stage has no rows that can be made again one by one.
         """
-        return []
+        return None
 
     def summary(self) -> list[str]:
         """Lines that are shown when the stage is done: what came out, and where it lies."""

@@ -18,7 +18,7 @@ from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units
-from pipeline.representation_store.verify import set_aside, verify
+from pipeline.representation_store.verify import discard, verify
 from pipeline.run_record import recall
 from pipeline.sealed import DamagedError
 from stages.base import SetAside, Stage, Status, Unit
@@ -107,7 +107,8 @@ class Cache(Stage):
             return Status(done=0, total=None)
         store = RepresentationStore.open(self.store_path)
         commits, failed = [], {}
-        for path in sorted((self.store_path / "failures").glob("*.json"), key=lambda path: path.name):
+        failures: list[Place] = list((self.store_path / "failures").glob("*.json"))
+        for path in sorted(failures, key=lambda path: path.name):
             failed[path.stem] = _reason(path)
         for unit in store.committed():
             try:
@@ -138,7 +139,7 @@ class Cache(Stage):
 
     def _verify(self, progress: Progress) -> list[str]:
         problems = verify(self.store_path, progress)
-        set_aside(self.store_path, problems)
+        discard(self.store_path, problems)
         return [str(problem) for problem in problems]
 
     def summary(self) -> list[str]:
@@ -152,7 +153,7 @@ class Cache(Stage):
         return [*own, *(line for stage in self.beside for line in stage.summary())]
 
 
-def _reason(failure: Path) -> str:
+def _reason(failure: Place) -> str:
     """Why a unit failed. These records have no checksum, since the next try writes them anew."""
     try:
         return str(read_json(failure)["reason"])

@@ -20,7 +20,7 @@ from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units, record_path
-from pipeline.representation_store.verify import score_problems, set_aside
+from pipeline.representation_store.verify import discard, score_problems
 from pipeline.run_record import RUN_RECORD, check_record, refuse_other
 from pipeline.sealed import write_sealed
 from stages.base import Stage, Status, Unit
@@ -157,7 +157,7 @@ class Probe(Stage):
         problems = [problem for name in (*self._fold_names(), NAME) for problem in self._bad_probe(name)]
         problems += check_record(self.records / RUN_RECORD)
         scores = list(score_problems(store, self.records / "commits"))
-        set_aside(store.path, scores)
+        discard(store.path, scores)
         problems += [str(problem) for problem in scores]
         if problems:
             self._finished.unlink(missing_ok=True)

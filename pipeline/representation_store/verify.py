@@ -43,7 +43,7 @@ class Problem:
 
 
 def verify(path: Place, progress: Progress) -> list[Problem]:
-    """Check every object of the store at ``path``; changes nothing. See :func:`set_aside`."""
+    """Check every object of the store at ``path``; changes nothing. See :func:`discard`."""
     record, problems = _run_record(path)
     if record is None:
         return problems
@@ -58,7 +58,7 @@ def verify(path: Place, progress: Progress) -> list[Problem]:
     return problems
 
 
-def set_aside(path: Place, problems: Iterable[Problem]) -> None:
+def discard(path: Place, problems: Iterable[Problem]) -> None:
     """Take away what is wrong, so that going on with the store makes it again; nothing that is whole is lost.
 
     Commit records of bad units are removed and bad ``zarr.json`` files too. So is a bad ``run.json`` or copy of it; if

@@ -162,6 +162,18 @@ def test_quarantine_lists_what_is_set_aside_and_counts_the_reasons(
     assert main(["quarantine", "stage=gather", "--unit"]) == 2
 
 
+def test_a_verb_has_keys_of_its_own(house: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--help"]) == 0
+    page = capsys.readouterr().out
+    assert "  recompute = 0\n      int ≥ 0\n      Random rows that are made again" in page
+    assert main(["verify", "recompute=-1"]) == 2
+    assert "recompute: Input should be greater than or equal to 0 (got -1)" in capsys.readouterr().err
+    assert main(["stage=gather", "recompute=1"]) == 2
+    assert main(["stage=gather"]) == 0
+    assert main(["verify", "stage=gather", "recompute=1"]) == 2
+    assert "none of the chosen stages has rows" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["stage=nope"], ["name=x"], ["stage=gather", "units=0"]])
 def test_usage_errors_give_2(house: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

@@ -11,7 +11,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
-from pipeline.representation_store.verify import set_aside, verify
+from pipeline.representation_store.verify import discard, verify
 from pipeline.sealed import read_sealed, write_sealed
 from tests.pipeline.representation_store.conftest import make_layout, tree
 
@@ -54,7 +54,7 @@ def test_any_flipped_bit_in_any_object_is_found_and_repaired_by_going_on(store_o
         else:
             assert path in (store.shard_path(array, unit) for array in store.specs) or path.stem == f"{unit:06d}"
         assert all(str(path) in problem.what for problem in problems)
-        set_aside(store.path, problems)
+        discard(store.path, problems)
         again = RepresentationStore.create(store.path, layout, {"class_names": ["a", "b", "c"]})
         for missing in {0, 1} - set(again.committed()):
             again.write_unit(missing, rows[missing])
@@ -70,7 +70,7 @@ def test_a_lost_record_is_made_again_only_if_it_fits_the_committed_units(layout,
         flip(store.path / name, rng)
     problems = verify(store.path, Silent())
     assert [problem.path.name for problem in problems] == ["run.json", "run.copy.json"]
-    set_aside(store.path, problems)
+    discard(store.path, problems)
     assert (store.path / "run.json.damaged").exists()
     with pytest.raises(UserError, match=r"unit 0 was committed under another one than this config gives"):
         RepresentationStore.create(store.path, layout, {"class_names": ["a", "b", "c"], "compute": "bf16"})

@@ -15,7 +15,7 @@ from pipeline.places import Place, RemotePath
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore, StoreLayout
 from pipeline.representation_store.reader import BatchReader, Reading
-from pipeline.representation_store.verify import verify
+from pipeline.representation_store.verify import discard, verify
 from tests.pipeline.representation_store.conftest import make_layout, make_rows
 from tests.remote.conftest import files, objects
 
@@ -43,7 +43,7 @@ def test_objects_are_the_files(s3: boto3.client, bucket: RemotePath, tmp_path: P
 
 def test_what_goes_wrong_is_found(s3: boto3.client, bucket: RemotePath) -> None:
     store = filled(bucket / "store")
-    assert verify(store, Silent()) == []
+    assert verify(store.path, Silent()) == []
     flipped = store.shard_path("embedding", 2)
     data = bytearray(flipped.read_bytes())
     data[100] ^= 1
@@ -53,7 +53,7 @@ def test_what_goes_wrong_is_found(s3: boto3.client, bucket: RemotePath) -> None:
         Body=bytes(data),
     )
     store.shard_path("label", 0).unlink()
-    assert {(problem.unit, problem.what.split("'")[1]) for problem in verify(store, Silent())} == {
+    assert {(problem.unit, problem.what.split("'")[1]) for problem in verify(store.path, Silent())} == {
         (0, "label"),
         (2, "embedding"),
     }
@@ -65,7 +65,24 @@ def test_what_goes_wrong_is_found(s3: boto3.client, bucket: RemotePath) -> None:
     assert store.committed() == [1, 2]
     store.write_unit(0, make_rows(LAYOUT, 30, 0))
     store.write_unit(2, make_rows(LAYOUT, 17, 2))
-    assert verify(RepresentationStore.open(store.path), Silent()) == []
+    assert verify(store.path, Silent()) == []
+
+
+def test_damaged_records_are_made_again(s3: boto3.client, bucket: RemotePath) -> None:
+    store = filled(bucket / "store")
+    before = objects(s3, store.path)
+    for name in ("run.json", "embedding/zarr.json", "commits/000000.json"):
+        path = store.path / name
+        path.fs.pipe_file(path.path, path.read_bytes().replace(b"a", b"b", 1))
+    problems = verify(store.path, Silent())
+    assert {(problem.unit, problem.path) for problem in problems} == {
+        (None, store.path / "run.json"),
+        (None, store.path / "embedding" / "zarr.json"),
+        (0, None),
+    }
+    discard(store.path, problems)
+    RepresentationStore.create(store.path, LAYOUT, RUN).write_unit(0, make_rows(LAYOUT, 30, 0))
+    assert objects(s3, store.path) == before
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30])

@@ -16,7 +16,6 @@ import torch
 from pydantic import Field
 
 from pipeline.backbones import make_backbone
-from pipeline.backbones.probe import load_probe
 from pipeline.config import config, to_plain
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
@@ -35,6 +34,7 @@ from pipeline.heads import make_head
 from pipeline.heads.base import LinearClassifier, Summary
 from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
+from pipeline.probing.saved import load_probe
 from pipeline.progress import Progress
 from pipeline.report import About, as_markdown, as_text, write_report
 from pipeline.report.thumbnails import add_thumbnails

@@ -1,29 +1,35 @@
-"""probe: task losses out of fold, for backbones without a class head for these labels; one unit is one fold."""
+"""probe: task losses out of fold, for backbones without a class head for these labels.
+
+The exact solver fits one fold a unit; the streaming solver fits all of them in one unit, in the same passes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch.nn.functional import linear
+from pydantic import Field
 
-from pipeline.backbones.probe import NAME, ProbeSettings, fit_probe, fold_of, load_probe, save_probe
-from pipeline.caching.forward import classifier_scores
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.files import read_json, sweep_partials
 from pipeline.heads.base import LinearClassifier
 from pipeline.places import OutputPlace, Place
+from pipeline.probing.exact import fit_probe
+from pipeline.probing.saved import FITTED, NAME, fold_name, load_probe, save_probe
+from pipeline.probing.scoring import Census, out_of_fold_scores
+from pipeline.probing.settings import ProbeSettings, is_streamed
+from pipeline.probing.stream import Means, clear, fit_stream
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units, record_path
 from pipeline.representation_store.verify import discard, score_problems
 from pipeline.run_record import RUN_RECORD, check_record, refuse_other
-from pipeline.sealed import write_sealed
+from pipeline.sealed import read_sealed, write_sealed
 from stages.base import Stage, Status, Unit
+
+ALL_FOLDS = "all"  # id of the streaming solver's one unit
 
 
 class Probe(Stage):
@@ -36,9 +42,11 @@ class Probe(Stage):
     class Config(ProbeSettings):
         """How the probes are fitted, and where they lie."""
 
-        operational: ClassVar[frozenset[str]] = frozenset({"output", "device"})
+        operational: ClassVar[frozenset[str]] = frozenset({"output", "device", "threads", "checkpoint_seconds"})
         output: OutputPlace | None = None  # run folder; default runs/probe-<digest>
-        device: str = "cpu"  # where the fits run
+        device: str = "cpu"  # where probes are fitted and rows are scored
+        threads: Annotated[int, Field(ge=1)] = 2  # stream: threads that read the store
+        checkpoint_seconds: Annotated[float, Field(ge=0)] = 300.0  # stream: between checkpoints
 
     def inputs(self) -> tuple[str, ...]:
         """The store of the cache."""
@@ -75,7 +83,7 @@ class Probe(Stage):
         refuse_other(self.records / RUN_RECORD, self.meaning(), NAME)
 
     def plan(self) -> list[Unit]:
-        """Folds without a record.
+        """Folds without a record, or all of them and the probe on all rows as one unit.
 
         Raises:
             UserError: the cache is not done.
@@ -83,30 +91,62 @@ class Probe(Stage):
         state = self.before("cache").status()
         if state.total is None or state.done < state.total:
             raise UserError(f"probe: the cache in {self.store_path} is not done. Run `submit stage=cache` first.")
-        return [
-            Unit(id=str(fold), what=f"all rows but fold {fold}", samples=state.samples)
-            for fold in range(self.settings.folds)
-            if not self._record(fold).exists()
-        ]
+        missing = [fold for fold in range(self.settings.folds) if not self._record(fold_name(fold)).exists()]
+        if self._streamed:
+            done = not missing and self._record(FITTED).exists()
+            what = f"{self.settings.folds} folds and all rows, in the same passes over the store"
+            return [] if done else [Unit(id=ALL_FOLDS, what=what, samples=state.samples)]
+        return [Unit(id=str(fold), what=f"all rows but fold {fold}", samples=state.samples) for fold in missing]
 
-    def _record(self, fold: int) -> Place:
-        return self.folder / f"fold-{fold}.json"
+    def _record(self, name: str) -> Place:
+        return self.folder / f"{name}.json"
+
+    @property  # asked anew: the cache may grow between
+    def _streamed(self) -> bool:
+        return is_streamed(RepresentationStore.open(self.store_path), self.settings)
+
+    @property
+    def _device(self) -> torch.device:
+        try:
+            device = torch.device(self.config.device)
+        except RuntimeError:
+            raise UserError(f"probe.device: '{self.config.device}' is no device. Valid: cpu, cuda, cuda:<n>.") from None
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise UserError(f"probe.device: '{device}' is not there; torch sees {torch.cuda.device_count()} GPUs.")
+        return device
 
     def run(self, unit: Unit, progress: Progress) -> None:
-        """Fit the probe that never sees one fold."""
-        self._fit(f"fold-{unit.id}", int(unit.id), progress)
-
-    def _fit(self, name: str, leave_out: int | None, progress: Progress, **more: Any) -> None:
-        store, device = RepresentationStore.open(self.store_path), torch.device(self.config.device)
-        probe = fit_probe(store, self.settings, leave_out=leave_out, device=device, progress=progress)
-        save_probe(self.folder, name, probe, class_names=list(store.class_names), **more)
+        """Fit the probe that never sees one fold, or all probes."""
+        store = RepresentationStore.open(self.store_path)
+        if unit.id == ALL_FOLDS:
+            means = Means(
+                device=self._device,
+                threads=self.config.threads,
+                checkpoint_seconds=self.config.checkpoint_seconds,
+            )
+            fit_stream(store, self.settings, folder=self.folder, means=means, progress=progress)
+        else:
+            probe = fit_probe(store, self.settings, leave_out=int(unit.id), device=self._device, progress=progress)
+            save_probe(self.folder, fold_name(int(unit.id)), probe, class_names=list(store.class_names))
 
     def finish(self, progress: Progress) -> None:
-        """Score every row with the probe that never saw it, unit by unit, and fit the probe on all rows."""
+        """Score every row with the probe that never saw it, unit by unit; then the probe on all rows gets its record.
+
+        The exact solver fits that probe here.
+        """
         if self._finished.exists():
             return
+        clear(self.folder)
         store = RepresentationStore.open(self.store_path)
-        folds = [load_probe(self.folder, name) for name in self._fold_names()]
+        self._score_all(store, progress)
+        if self._streamed:
+            write_sealed(self._finished, {**read_sealed(self._record(FITTED)), **self._facts(store)})
+        else:
+            probe = fit_probe(store, self.settings, leave_out=None, device=self._device, progress=progress)
+            save_probe(self.folder, NAME, probe, class_names=list(store.class_names), **self._facts(store))
+
+    def _score_all(self, store: RepresentationStore, progress: Progress) -> None:
+        folds = [_on(load_probe(self.folder, name), self._device) for name in self._fold_names()]
         scored = set(committed_units(self.records / "commits"))
         bar = progress.bar("score out of fold", len(store.counts()), "units", initial=len(scored))
         for unit in store.counts():
@@ -114,11 +154,10 @@ class Probe(Stage):
                 self._score(store, unit, folds)
                 bar.advance()
         bar.close()
-        self._fit(NAME, None, progress, **self._facts(store))
 
     @property
     def _finished(self) -> Place:
-        return self.folder / f"{NAME}.json"  # of the probe on all rows, which is the last thing made
+        return self._record(NAME)  # of the probe on all rows, which is the last thing made
 
     def _score(self, store: RepresentationStore, unit: int, folds: Sequence[LinearClassifier]) -> None:
         scores = out_of_fold_scores(store, unit, folds, self.settings)
@@ -127,34 +166,34 @@ class Probe(Stage):
         write_sealed(record_path(self.records / "commits", unit), {"unit": unit, "checksums": checksums})
 
     def _facts(self, store: RepresentationStore) -> dict[str, Any]:
-        """What came out, out of fold: accuracy and loss of each view over labelled rows."""
-        labelled_N = store.load("label") >= 0
-        correct_NV, loss_NV = store.load("top1_correct")[labelled_N], store.load("task_loss")[labelled_N]
+        """What came out, out of fold, and the penalty of each probe."""
+        census = Census(store, self.settings)
+        for unit in store.counts():
+            census.add(unit)
         return {
-            "out_of_fold_rows": int(labelled_N.sum()),
-            "accuracy": dict(zip(store.layout.views, correct_NV.mean(axis=0).tolist(), strict=True)),
-            "task_loss": dict(zip(store.layout.views, loss_NV.mean(axis=0, dtype=np.float64).tolist(), strict=True)),
-            "fold_l2": {name: read_json(self.folder / f"{name}.json")["l2"] for name in self._fold_names()},
+            **census.facts(),
+            "fold_l2": {name: read_sealed(self._record(name))["l2"] for name in self._fold_names()},
         }
 
     def _fold_names(self) -> list[str]:
-        return [f"fold-{fold}" for fold in range(self.settings.folds)]
+        return [fold_name(fold) for fold in range(self.settings.folds)]
 
     def status(self) -> Status:
-        """Folds that are fitted; the last one counts when all rows are scored, too."""
-        folds = self.settings.folds
-        done = sum(self._record(fold).exists() for fold in range(folds))
+        """Folds that are fitted, the last one counting when all rows are scored; streamed: whether all is done."""
         finished = self._finished.exists()
-        return Status(
-            done=done if finished else min(done, folds - 1),
-            total=folds,
-            samples=read_json(self._finished)["out_of_fold_rows"] if finished else 0,
-        )
+        samples = read_json(self._finished)["out_of_fold_rows"] if finished else 0
+        if (self.store_path / RUN_RECORD).exists() and self._streamed:
+            return Status(done=int(finished), total=1, samples=samples)
+        folds = self.settings.folds
+        done = sum(self._record(name).exists() for name in self._fold_names())
+        return Status(done=done if finished else min(done, folds - 1), total=folds, samples=samples)
 
     def verify(self, progress: Progress) -> list[str]:
         """Check probes and scores against their records; the records of bad ones go, so that they are made again."""
         store = RepresentationStore.open(self.store_path)
         problems = [problem for name in (*self._fold_names(), NAME) for problem in self._bad_probe(name)]
+        if self._streamed:
+            problems += self._bad_probe(NAME, FITTED)
         problems += check_record(self.records / RUN_RECORD)
         scores = list(score_problems(store, self.records / "commits"))
         discard(store.path, scores)
@@ -163,11 +202,11 @@ class Probe(Stage):
             self._finished.unlink(missing_ok=True)
         return problems
 
-    def _bad_probe(self, name: str) -> list[str]:
+    def _bad_probe(self, name: str, record: str | None = None) -> list[str]:
         try:
-            load_probe(self.folder, name)
+            load_probe(self.folder, name, record=record)
         except UserError as error:
-            (self.folder / f"{name}.json").unlink(missing_ok=True)
+            self._record(record or name).unlink(missing_ok=True)
             return [str(error)]
         return []
 
@@ -178,28 +217,5 @@ class Probe(Stage):
         return [f"probe: top-1 out of fold over {facts['out_of_fold_rows']} rows: {shown}", f"probe: {self.folder}"]
 
 
-def out_of_fold_scores(
-    store: RepresentationStore, unit: int, folds: Sequence[LinearClassifier], settings: ProbeSettings
-) -> dict[str, NDArray[Any]]:
-    """What is said of a unit's rows by the probes that never saw them.
-
-    Returns:
-        ``task_loss`` and ``entropy`` (n, V) float32 in nats, ``top1_correct`` (n, V) bool; as in the cache.
-    """
-    representation_NVD = torch.from_numpy(store.representation(unit))
-    count, views = representation_NVD.shape[:2]
-    fold_N = np.array([fold_of(key.decode(), settings) for key in store.read("key", unit)], dtype=int)
-    label_N = store.read("label", unit)
-    own_class = torch.arange(len(store.class_names))
-    scores: dict[str, NDArray[Any]] = {
-        "task_loss": np.empty((count, views), np.float32),
-        "entropy": np.empty((count, views), np.float32),
-        "top1_correct": np.empty((count, views), bool),
-    }
-    for fold in np.unique(fold_N):
-        here, classifier = np.flatnonzero(fold_N == fold), folds[fold]
-        logits_NVC = linear(representation_NVD[here], classifier.weight_CD, classifier.bias_C)
-        labels = np.repeat(label_N[here], views).tolist()
-        for name, value in classifier_scores(logits_NVC.flatten(0, 1), labels, own_class).items():
-            scores[name][here] = value.reshape(-1, views).numpy()
-    return scores
+def _on(classifier: LinearClassifier, device: torch.device) -> LinearClassifier:
+    return LinearClassifier(weight_CD=classifier.weight_CD.to(device), bias_C=classifier.bias_C.to(device))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pipeline.backbones import make_backbone
-from pipeline.backbones.probe import load_probe
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.heads import make_head
 from pipeline.heads.base import LinearClassifier
 from pipeline.places import OutputPlace, Place
+from pipeline.probing.saved import load_probe
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.checkpoints import RECORD, load_head

@@ -9,7 +9,7 @@ Shape suffixes: B rows of a batch, V views of a row, D width.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -55,7 +55,13 @@ class BatchReader:
     """Serves what a head needs, in the sampler's order."""
 
     def __init__(
-        self, store: RepresentationStore, needs: Needs, reading: Reading, *, keep: NDArray[np.bool_] | None = None
+        self,
+        store: RepresentationStore,
+        needs: Needs,
+        reading: Reading,
+        *,
+        keep: NDArray[np.bool_] | None = None,
+        from_views: Sequence[int] | None = None,
     ) -> None:
         """Lay the order down; rows are read when batches are asked for.
 
@@ -64,6 +70,7 @@ class BatchReader:
             needs: of the head.
             reading: order and means.
             keep: (rows of the store,) which rows take part; None = all.
+            from_views: places of the cached views that take part; None = all.
 
         Raises:
             UserError: no row takes part, the store has too few views, or the sampling is one it cannot serve.
@@ -78,6 +85,7 @@ class BatchReader:
             batch_size=reading.batch_size,
             window=reading.window,
             seed=reading.seed,
+            from_views=from_views,
         )
         self.arrays = [*store.layout.representation, *["task_loss"] * needs.task_loss, *["label"] * needs.labels]
         self._source: Resident | None = None

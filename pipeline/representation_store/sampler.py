@@ -5,8 +5,9 @@ is every row once. Its blocks are permuted, cut into **windows** of about ``wind
 are permuted; batches are cut from the stream this gives, on and on over the epochs. So a batch mixes as many units as a
 window has blocks, no more than a window need be in memory, and a window larger than the store is a full permutation.
 
-Every block goes through its V cached views in an order of its own, one after the other: over V epochs each (row, view)
-is seen once. The view is drawn for a block and not for a row, so that only bytes that are used are read.
+Every block goes through its V cached views (those that take part) in an order of its own, one after the other: over
+V epochs each (row, view) is seen once. The view is drawn for a block and not for a row, so that only bytes that are
+used are read.
 
 Nothing depends on how many processes read, where rows lie in memory, or where a run was interrupted. All randomness is
 raw Philox output, whose stream numpy promises never to change, counted by (epoch, window).
@@ -16,7 +17,7 @@ Shape suffixes: K blocks, N rows of a window in the order seen, B rows of a batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -122,7 +123,15 @@ class Sampler:
     """The endless stream of rows of a store, cut into windows and batches."""
 
     def __init__(
-        self, blocks: Blocks, *, cached_views: int, views: int, batch_size: int, window: int, seed: int
+        self,
+        blocks: Blocks,
+        *,
+        cached_views: int,
+        views: int,
+        batch_size: int,
+        window: int,
+        seed: int,
+        from_views: Sequence[int] | None = None,
     ) -> None:
         """Make the order.
 
@@ -133,14 +142,16 @@ class Sampler:
             batch_size: rows of a global batch.
             window: rows that are mixed with each other; at least one block is.
             seed: of the order.
+            from_views: the cached views that take part; None = all.
 
         Raises:
             UserError: no rows, or fewer cached views than are wanted.
         """
+        self.from_views = np.arange(cached_views) if from_views is None else np.asarray(from_views, dtype=np.int64)
         if not len(blocks.rows):
             raise UserError("the representation store has no rows to train on. Run `submit stage=cache` first.")
-        if views > cached_views:
-            raise UserError(f"the head wants {views} views of each row, but the store holds {cached_views}")
+        if views > len(self.from_views):
+            raise UserError(f"the head wants {views} views of each row, but the store holds {len(self.from_views)}")
         self.blocks = blocks
         self.cached_views, self.views = cached_views, views
         self.batch_size, self.seed = batch_size, seed
@@ -179,9 +190,11 @@ class Sampler:
     def _make_epoch(self, number: int) -> _Epoch:
         count = len(self.blocks.unit_K)
         order_K = permutations(1, count, seed=self.seed, purpose=_BLOCKS, at=(number, 0))[0]
-        cycle, turn = divmod(number, self.cached_views)
-        turns = (turn * self.views + np.arange(self.views)) % self.cached_views
-        view_KV = permutations(count, self.cached_views, seed=self.seed, purpose=_VIEWS, at=(cycle, 0))[:, turns]
+        choice = len(self.from_views)
+        cycle, turn = divmod(number, choice)
+        turns = (turn * self.views + np.arange(self.views)) % choice
+        view_KV = permutations(count, choice, seed=self.seed, purpose=_VIEWS, at=(cycle, 0))[:, turns]
+        view_KV = self.from_views[view_KV]
         size_K = (self.blocks.high_K - self.blocks.low_K)[order_K]
         end_K = np.concatenate([[0], np.cumsum(size_K)])
         cuts = np.append(np.arange(0, count, self.blocks_per_window), count)

@@ -13,10 +13,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pipeline.backbones.probe import fold_of, load_probe
 from pipeline.config import parse
 from pipeline.errors import UserError
 from pipeline.files import read_json
+from pipeline.probing.saved import load_probe
+from pipeline.probing.settings import fold_of
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
 from stages.base import Experiment, Stage, Status
@@ -24,6 +25,8 @@ from stages.probe import Probe
 
 WIDTH, CLASSES, COUNTS = 48, 4, (60, 0, 80)
 NAMES = [f"c{index}" for index in range(CLASSES)]
+STREAM = {"solver": "stream", "memory_gb": 1e-9, "l2": [0.1, 0.01], "min_steps": 30, "batch_size": 64, "window": 50}
+SOLVERS = pytest.mark.parametrize("solver", [{}, STREAM], ids=["exact", "stream"])
 
 
 @pytest.fixture(autouse=True)
@@ -112,11 +115,12 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@SOLVERS
 def test_every_score_is_that_of_the_fold_that_never_saw_the_row(
-    make_stage: Callable[..., Probe], tmp_path: Path
+    solver: dict[str, Any], make_stage: Callable[..., Probe], tmp_path: Path
 ) -> None:
     write_store(tmp_path / "a/cache/store")
-    stage = make_stage(folds=3)
+    stage = make_stage(folds=3, **solver)
     complete(stage)
     store = RepresentationStore.open(stage.store_path)
     loss_NV, entropy_NV, correct_NV = (store.load(name) for name in ("task_loss", "entropy", "top1_correct"))
@@ -151,9 +155,12 @@ def test_nothing_leaks(make_stage: Callable[..., Probe], tmp_path: Path) -> None
     assert store.load("task_loss")[labelled_N].mean() > np.log(CLASSES)
 
 
-def test_its_record_says_what_came_out(make_stage: Callable[..., Probe], tmp_path: Path) -> None:
+@SOLVERS
+def test_its_record_says_what_came_out(
+    solver: dict[str, Any], make_stage: Callable[..., Probe], tmp_path: Path
+) -> None:
     write_store(tmp_path / "a/cache/store")
-    stage = make_stage(folds=3)
+    stage = make_stage(folds=3, **solver)
     complete(stage)
     store = RepresentationStore.open(stage.store_path)
     facts, labelled_N = read_json(stage.folder / "probe.json"), store.load("label") >= 0
@@ -162,6 +169,8 @@ def test_its_record_says_what_came_out(make_stage: Callable[..., Probe], tmp_pat
     assert facts["accuracy"]["random0"] == pytest.approx(store.load("top1_correct", view=1)[labelled_N].mean())
     assert facts["task_loss"]["center"] == pytest.approx(store.load("task_loss", view=0)[labelled_N].mean(), rel=1e-5)
     assert facts["accuracy"]["center"] > 0.6
+    assert facts["unlabelled_rows"] == 2
+    assert facts["classes_without_rows"] == facts["classes_within_one_fold"] == 0
     assert set(facts["fold_l2"]) == {"fold-0", "fold-1", "fold-2"}
     assert str(stage.folder) in stage.summary()[-1]
     assert stage.verify(Silent()) == []
@@ -181,12 +190,13 @@ def test_status_and_plan(make_stage: Callable[..., Probe], tmp_path: Path) -> No
     assert stage.status() == Status(done=3, total=3, samples=sum(COUNTS) - 2)
 
 
+@SOLVERS
 def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    make_stage: Callable[..., Probe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    solver: dict[str, Any], make_stage: Callable[..., Probe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for where in ("a", "b"):
         write_store(tmp_path / where / "cache/store")
-    complete(make_stage("a", folds=2))
+    complete(make_stage("a", folds=2, **solver))
 
     class KilledError(Exception):
         pass
@@ -194,13 +204,14 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
     weights, record, scored = (
         f"{module}.{function}"
         for module, function in (
-            ("pipeline.backbones.probe", "write_bytes"),
-            ("pipeline.backbones.probe", "write_sealed"),
+            ("pipeline.probing.saved", "write_bytes"),
+            ("pipeline.probing.saved", "write_sealed"),
             ("stages.probe", "write_sealed"),
         )
     )
+    last = (scored, 2) if solver else (record, 0)  # the record of the probe on all rows
     # each is killed at its first or second call, and the next goes on from there
-    for moment, before in ((weights, 0), (record, 0), (weights, 1), (scored, 0), (scored, 1), (record, 0)):
+    for moment, before in ((weights, 0), (record, 0), (weights, 1), (scored, 0), (scored, 1), last):
         original = pkgutil.resolve_name(moment)
         done: list[Any] = []
 
@@ -213,10 +224,10 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(moment, killed)
             with pytest.raises(KilledError):
-                complete(make_stage("b", folds=2))
-    complete(make_stage("b", folds=2))
+                complete(make_stage("b", folds=2, **solver))
+    complete(make_stage("b", folds=2, **solver))
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
-    complete(make_stage("b", folds=2))
+    complete(make_stage("b", folds=2, **solver))
     assert tree(tmp_path / "a") == tree(tmp_path / "b"), "doing it again changes nothing"
 
 
@@ -257,3 +268,35 @@ def test_what_is_damaged_is_found_and_made_again(make_stage: Callable[..., Probe
     complete(stage)
     assert tree(tmp_path / "a") == before
     assert stage.verify(Silent()) == []
+
+
+def test_a_damaged_score_is_made_again_without_another_fit(
+    make_stage: Callable[..., Probe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = write_store(tmp_path / "a/cache/store")
+    stage = make_stage(folds=2, **STREAM)
+    assert [unit.id for unit in stage.plan()] == ["all"]
+    assert stage.status() == Status(done=0, total=1)
+    complete(stage)
+    assert stage.status() == Status(done=1, total=1, samples=sum(COUNTS) - 2)
+    before = tree(tmp_path / "a")
+    path = store.shard_path("entropy", 2)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    assert len(stage.verify(Silent())) == 1
+    assert stage.plan() == []
+    stage.finish(Silent())
+    assert tree(tmp_path / "a") == before
+    (stage.folder / "probe.safetensors").unlink()
+    assert len(stage.verify(Silent())) == 2, "its two records"
+    complete(stage)
+    assert tree(tmp_path / "a") == before
+
+
+def test_a_device_that_is_not_there_is_said(make_stage: Callable[..., Probe], tmp_path: Path) -> None:
+    write_store(tmp_path / "a/cache/store")
+    for device, message in (("cuda:77", r"'cuda:77' is not there"), ("gpu", r"'gpu' is no device\. Valid: cpu")):
+        stage = make_stage(device=device)
+        with pytest.raises(UserError, match=message):
+            stage.run(stage.plan()[0], Silent())

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import cross_entropy, linear
 
-from pipeline.backbones.probe import Probe, ProbeSettings, fit_probe, fold_of, load_probe, save_probe
 from pipeline.errors import UserError
+from pipeline.probing.exact import fit_probe
+from pipeline.probing.saved import Probe, load_probe, save_probe
+from pipeline.probing.settings import ProbeSettings, fold_of
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
 

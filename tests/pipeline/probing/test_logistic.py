@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pipeline.backbones.logistic import choose_l2, fit, zero
+from pipeline.probing.logistic import choose_l2, fit, zero
 from pipeline.progress import Silent
 
 BAR = Silent().bar("", None, "")

@@ -1,0 +1,77 @@
+"""What is known of every row before a representation is read: its label, its fold, and whether it is drawn.
+
+All of it is a few bytes a row, so it is held in memory for any store. Shape: N rows of the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import UserError
+from pipeline.probing.settings import ProbeSettings, fold_of, share_of
+from pipeline.progress import Progress
+from pipeline.representation_store import RepresentationStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The rows of a store, in its order.
+
+    Attributes:
+        label_N: int32, −1 = unlabelled.
+        fold_N: int8.
+        drawn_N: bool: the labelled rows, ``max_rows`` at most, on which the penalty is chosen.
+        held_N: bool: of these, the ones that a penalty is judged by and not fitted on.
+    """
+
+    label_N: NDArray[np.int32]
+    fold_N: NDArray[np.int8]
+    drawn_N: NDArray[np.bool_]
+    held_N: NDArray[np.bool_]
+
+    def fitted(self, leave_out: int | None) -> int:
+        """How many labelled rows lie outside a fold."""
+        return int(((self.label_N >= 0) & (self.fold_N != (-1 if leave_out is None else leave_out))).sum())
+
+
+def rows_of(store: RepresentationStore, settings: ProbeSettings, progress: Progress) -> Rows:
+    """Read keys and labels, unit by unit.
+
+    Raises:
+        UserError: too few labelled rows to fit the probe of each fold, or to choose the penalty.
+    """
+    counts = store.counts()
+    label_N = np.empty(sum(counts.values()), np.int32)
+    fold_N, held_N = np.empty(label_N.shape, np.int8), np.empty(label_N.shape, bool)
+    rank_N = np.empty(label_N.shape, np.float64)
+    bar, start = progress.bar("read keys and labels", len(label_N), "rows"), 0
+    for unit, count in counts.items():
+        part = slice(start, start + count)
+        keys = [key.decode() for key in store.read("key", unit)]
+        label_N[part] = store.read("label", unit)
+        fold_N[part] = [fold_of(key, settings) for key in keys]
+        held_N[part] = [share_of(key, "held out", settings.seed) < settings.held_out for key in keys]
+        rank_N[part] = [share_of(key, "rows", settings.seed) for key in keys]
+        start += count
+        bar.advance(count)
+    bar.close()
+    labelled_N = label_N >= 0
+    drawn_N = labelled_N.copy()
+    if labelled_N.sum() > settings.max_rows:
+        last = np.partition(rank_N[labelled_N], settings.max_rows - 1)[settings.max_rows - 1]
+        drawn_N &= rank_N <= last
+    rows = Rows(label_N=label_N, fold_N=fold_N, drawn_N=drawn_N, held_N=held_N & drawn_N)
+    _refuse_too_few(rows, store, settings)
+    return rows
+
+
+def _refuse_too_few(rows: Rows, store: RepresentationStore, settings: ProbeSettings) -> None:
+    empty = [fold for fold in range(settings.folds) if not rows.fitted(fold)]
+    if empty or not 0 < rows.held_N.sum() < rows.drawn_N.sum():
+        raise UserError(
+            f"probe: {int((rows.label_N >= 0).sum())} labelled rows in {store.path} are too few to fit a probe for "
+            f"each of {settings.folds} folds and choose its penalty. Cache more images, or set fewer probe.folds."
+        )

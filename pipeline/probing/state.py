@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 
 import safetensors.torch
 
@@ -68,6 +69,8 @@ def remove_state(folder: Place) -> None:
     if folder.is_dir():
         (folder / RECORD).unlink(missing_ok=True)  # first: without it the others do not count
         _sweep(folder, set())
+        if isinstance(folder, Path):  # object stores have no folders
+            folder.rmdir()
 
 
 def _sweep(folder: Place, keep: set[str]) -> None:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +23,8 @@ from typing import Any, BinaryIO, cast
 from pipeline.places import Place, RemotePath, reaching
 
 PARTIAL = ".partial"
+STRAY_SECONDS = 3600.0  # no single file takes that long to write
+_HOST = re.sub(r"[^A-Za-z0-9_]+", "_", socket.gethostname())[:64]  # no dot and no dash: they separate
 
 
 def sync_folder(folder: Path) -> None:
@@ -54,7 +59,7 @@ def atomic_file(path: Place) -> Iterator[BinaryIO]:
                 path.fs.put_file(temporary.name, path.path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
+    partial = path.with_name(f"{path.name}.{_HOST}-{os.getpid()}-{uuid.uuid4().hex}{PARTIAL}")
     try:
         with partial.open("xb") as file:
             yield file
@@ -106,14 +111,39 @@ def read_json(path: Place) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def sweep_partials(folder: Place) -> int:
-    """Remove stray temporary files directly inside ``folder``; how many there were. An object store has none."""
+def sweep_partials(folder: Place, name: str = "*") -> int:
+    """Remove stray temporary files directly inside ``folder``; how many there were. An object store has none.
+
+    A file is stray when the process of this machine that began it is gone. Other machines' processes cannot be looked
+    at, so theirs are stray after :data:`STRAY_SECONDS`. What another process is writing right now stays.
+
+    Args:
+        folder: where to look.
+        name: pattern of the files that were being written.
+    """
     if isinstance(folder, RemotePath):
         return 0
-    strays = list(folder.glob(f"*{PARTIAL}")) if folder.is_dir() else []
+    found = list(folder.glob(f"{name}.*{PARTIAL}")) if folder.is_dir() else []
+    strays = [path for path in found if _is_stray(path)]
     for stray in strays:
         stray.unlink(missing_ok=True)
     return len(strays)
+
+
+def _is_stray(partial: Path) -> bool:
+    host, _, process = partial.name.removesuffix(PARTIAL).rsplit(".", 1)[-1].rpartition("-")[0].rpartition("-")
+    if host == _HOST and process.isdigit():
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it runs, as another user
+            return False
+        return False
+    try:
+        return time.time() - partial.stat().st_mtime > STRAY_SECONDS
+    except FileNotFoundError:  # it was finished or swept in the meantime
+        return False
 
 
 def sha256_file(path: Place) -> str:

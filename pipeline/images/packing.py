@@ -22,7 +22,7 @@ from pipeline.config import parse, to_plain
 from pipeline.datasets.base import Dataset, LabelledImage
 from pipeline.digests import canonical_json
 from pipeline.errors import UserError
-from pipeline.files import PARTIAL, atomic_file, read_json, sha256_file, write_json
+from pipeline.files import atomic_file, read_json, sha256_file, sweep_partials, write_json
 from pipeline.images.manifest import FILE, TARS, Manifest, Source, TarRecord, load_manifest, save_manifest
 from pipeline.images.packed import PackedTars, open_packed
 from pipeline.places import Place
@@ -74,8 +74,7 @@ def write_tar(
         advance: is told of every sample written.
     """
     path = folder / TARS / tar_name(index)
-    for stray in path.parent.glob(f"{path.name}.*{PARTIAL}"):  # of a killed writer of this tar
-        stray.unlink(missing_ok=True)
+    sweep_partials(path.parent, path.name)  # of a killed writer of this tar
     label = {name: number for number, name in enumerate(dataset.class_names())}
     bounds = plan.bounds(index)
     longest, written = 0, 0

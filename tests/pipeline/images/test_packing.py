@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import shutil
 import tarfile
 import threading
@@ -202,6 +203,7 @@ def test_leftovers_of_a_killed_writer_are_swept_and_unrecorded_tars_written_agai
     tars = tmp_path / "two" / "tars"
     tars.mkdir()
     (tars / "00002.tar.0123.partial").write_bytes(b"half")
+    os.utime(tars / "00002.tar.0123.partial", (0, 0))  # of some machine, long ago
     (tars / "00001.tar").write_bytes(b"renamed, but its record was never written")
     pack(tmp_path / "two")
     assert contents(tmp_path / "two") == contents(tmp_path / "one")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 from PIL import ExifTags, Image
 
 from pipeline.faults import BadImage
+from pipeline.images.room import MAX_PIXELS, ROOM
 
-__all__ = ["MAX_PIXELS", "BadImage", "decode", "upright_rgb"]
+__all__ = ["MAX_PIXELS", "BadImage", "decode", "upright_rgb", "use_decoded"]
 
-#: Images with more pixels are refused before they are decoded: twice Pillow's own threshold of warning.
-MAX_PIXELS = 178_956_970
+T = TypeVar("T")
+BAND_PIXELS = 1 << 20  # of a conversion that has something in between
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 TRANSPOSE = {  # EXIF 2.32, tag 0x0112 → what makes the image upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -45,15 +49,34 @@ def decode(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Raises:
         BadImage: no bytes, an unknown format, cut off, damaged, too large, or without a fixed range of values.
     """
+    return use_decoded(data, lambda image: image, max_pixels=max_pixels)
+
+
+def use_decoded(data: bytes, use: Callable[[Image.Image], T], *, max_pixels: int = MAX_PIXELS) -> T:
+    """``use(decode(data))``, for a ``use`` that makes something small of the image.
+
+    Until it returns, other threads that want to decode giants wait for room (:mod:`pipeline.images.room`); then the
+    image is gone.
+    """
     _silence_pillow()
     name = _format_of(data)
-    try:
-        image = Image.OPEN[name][0](io.BytesIO(data), "")  # Image.open would judge the size by a global limit
-        width, height = image.size
+    opened: list[Image.Image] = []  # no name here may keep the image
+    with _refusing(name):
+        opened.append(Image.OPEN[name][0](io.BytesIO(data), ""))  # Image.open would judge the size by a global limit
+        width, height = opened[0].size
         if width * height > max_pixels:
             raise BadImage(f"too many pixels: {width} × {height}, at most {max_pixels} are decoded")
-        image.load()
-        return upright_rgb(image)
+    with ROOM.taken(width * height):
+        with _refusing(name):
+            opened[0].load()
+            opened.append(_upright_rgb(opened.pop(), ours=True))
+        return use(opened.pop())
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    try:
+        yield
     except (BadImage, MemoryError):
         raise
     except Exception as error:  # decoders meet hostile bytes with errors of every kind
@@ -66,8 +89,12 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     Raises:
         BadImage: its values have no fixed range.
     """
+    return _upright_rgb(image, ours=False)
+
+
+def _upright_rgb(image: Image.Image, *, ours: bool) -> Image.Image:
     upright = TRANSPOSE.get(_orientation(image))
-    rgb = _rgb(image)
+    rgb = image if ours and image.mode == "RGB" and not image.has_transparency_data else _rgb(image)
     rgb.info.clear()  # it says how the source was turned, which is done now
     return rgb if upright is None else rgb.transpose(upright)
 
@@ -99,10 +126,22 @@ def _rgb(image: Image.Image) -> Image.Image:
         raise BadImage(f"pixels of 32 bits (Pillow mode {image.mode}) have no fixed range")
     if not image.has_transparency_data:
         return image.convert("RGB")
-    if image.mode != "RGBA":
-        image = image.convert("RGBA")
+    return _in_bands(image, _on_white)
+
+
+def _in_bands(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """``convert(image)``, which looks at each pixel alone, with the memory of some rows for what lies between."""
+    made = Image.new("RGB", image.size)
+    rows = max(1, BAND_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        made.paste(convert(image.crop((0, top, image.width, min(top + rows, image.height)))), (0, top))
+    return made
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    image = image if image.mode == "RGBA" else image.convert("RGBA")
     white = Image.new("RGB", image.size, "white")
-    white.paste(image, mask=image)  # 4 bytes a pixel less than alpha_composite, for the same result
+    white.paste(image, mask=image)
     return white
 
 
@@ -112,7 +151,7 @@ def _from_grey_16(image: Image.Image) -> Image.Image:
     if isinstance(transparent, int):
         table = table.copy()
         table[transparent] = 255  # composed on white
-    return Image.fromarray(table[np.asarray(image)]).convert("RGB")
+    return _in_bands(image, lambda band: Image.fromarray(table[np.asarray(band)]).convert("RGB"))
 
 
 _SILENT = re.compile(r"PIL\.")

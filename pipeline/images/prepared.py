@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from PIL import Image
+
 from pipeline.faults import BadSample, Quarantined
 from pipeline.images.augmentation import AugmentationConfig
-from pipeline.images.decode import decode
+from pipeline.images.decode import use_decoded
 from pipeline.images.preprocessing import Preprocessing
 from pipeline.images.tars import TarSample, label_of
 from pipeline.images.views import ViewsOfImage, make_views
@@ -61,18 +63,21 @@ def prepare(sample: TarSample | Quarantined, plan: ViewPlan) -> Prepared:
         return Prepared(key=sample.key, reason=sample.reason)
     try:
         label = label_of(sample, plan.class_names, absent=plan.unlabelled)
-        image = decode(sample.data)
-        views = [
-            make_views(
-                image,
-                sample.key,
-                views=plan.views,
-                seed=plan.seed,
-                preprocessing=preprocessing,
-                augmentation=plan.augmentation,
-            )
-            for preprocessing in plan.preprocessings
-        ]
+        views = use_decoded(sample.data, lambda image: _views(image, sample.key, plan))
     except BadSample as error:
         return Prepared(key=sample.key, reason=str(error))
     return Prepared(key=sample.key, label=label, views=views)
+
+
+def _views(image: Image.Image, key: str, plan: ViewPlan) -> list[ViewsOfImage]:
+    return [
+        make_views(
+            image,
+            key,
+            views=plan.views,
+            seed=plan.seed,
+            preprocessing=preprocessing,
+            augmentation=plan.augmentation,
+        )
+        for preprocessing in plan.preprocessings
+    ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.release.model import ReleasedModel
     from pipeline.representation_store import RepresentationStore
+    from pipeline.representation_store.store import store_inside
 
 __all__ = ["load", "open_store"]
 
@@ -54,6 +55,4 @@ def open_store(path: str | Path) -> RepresentationStore:
     from pipeline.places import as_place
     from pipeline.representation_store import RepresentationStore
 
-    place = as_place(path)
-    inner = place / "store"
-    return RepresentationStore.open(inner if inner.is_dir() else place)
+    return RepresentationStore.open(store_inside(as_place(path)))

@@ -100,7 +100,7 @@ class Evaluate(Stage):
         if missing:
             self._require_inputs()
         for name in missing:
-            if name != UPSTREAM and not is_done(self._cache_of(name)):
+            if name != UPSTREAM and not is_done(self.cache_of(name)):
                 make_dataset(self.experiment.downstream[name], f"downstream.{name}").check()
         return [Unit(id=name, what=self._title(name)) for name in missing]
 
@@ -121,7 +121,7 @@ class Evaluate(Stage):
     def _title(self, unit: str) -> str:
         return f"{self.experiment.dataset['name']} (upstream)" if unit == UPSTREAM else unit
 
-    def _cache_of(self, unit: str) -> Stage:
+    def cache_of(self, unit: str) -> Stage:
         """The cache of a dataset: the experiment's own, or that of an experiment with this dataset and one view."""
         if unit == UPSTREAM:
             return self.before("cache")
@@ -134,7 +134,7 @@ class Evaluate(Stage):
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Cache the dataset if need be, score every contender, write rows, thumbnails and, last, the result."""
-        cache = self._cache_of(unit.id)
+        cache = self.cache_of(unit.id)
         if unit.id != UPSTREAM:
             complete(cache, progress)
         rows = read_rows(
@@ -236,7 +236,7 @@ class Evaluate(Stage):
     def set_aside(self) -> Iterator[SetAside]:
         """Of the downstream datasets, in the caches made for them; units are called ``<dataset>/<unit>``."""
         for name in self.experiment.downstream:
-            for sample in self._cache_of(name).set_aside():
+            for sample in self.cache_of(name).set_aside():
                 yield replace(sample, unit=f"{name}/{sample.unit}")
 
     def verify(self, progress: Progress) -> list[str]:

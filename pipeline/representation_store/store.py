@@ -325,3 +325,9 @@ class RepresentationStore:
             return None
         write_bytes(path, data)
         return hashlib.sha256(data).hexdigest()
+
+
+def store_inside(folder: Place) -> Place:
+    """The store of a run folder of ``stage=cache``; a folder that is a store itself is given back."""
+    inner = folder / "store"
+    return inner if inner.is_dir() else folder

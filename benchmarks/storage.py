@@ -160,18 +160,17 @@ def scores_of(
     return found
 
 
-def differences(
+def all_scores(
     experiment: Experiment, source: RepresentationStore, folder: Path, progress: Progress
 ) -> dict[str, dict[str, float]]:
-    """Dtype → dataset → R-AUROC minus that of the source's dtype; what cannot differ is not computed."""
+    """Dtype → dataset → R-AUROC; numbers that cannot differ are not computed twice."""
     own = source.layout.dtype
     reference = scores_of(experiment, source, own, folder / own, progress)
     found = {}
     for dtype in get_args(Dtype):
         # float32 holds every float16, so the numbers are the same
         same = dtype == own or (dtype == "float32" and own == "float16")
-        scores = reference if same else scores_of(experiment, source, dtype, folder / dtype, progress)
-        found[dtype] = {name: scores[name] - reference[name] for name in reference}
+        found[dtype] = reference if same else scores_of(experiment, source, dtype, folder / dtype, progress)
     return found
 
 
@@ -214,7 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measure(source, made, form, folder / "speed")
             bar.advance()
         bar.close()
-        change = {} if options.no_training else differences(experiment, source, folder, progress)
+        scores = {} if options.no_training else all_scores(experiment, source, folder, progress)
+    own = scores.get(source.layout.dtype, {})
+    change = {dtype: {name: found[name] - own[name] for name in own} for dtype, found in scores.items()}
     print(table(measured, change, source.layout.width))
     rows = [
         {
@@ -229,7 +230,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for form in measured
     ]
     facts = {"width": source.layout.width, "views": len(source.layout.views), "rows": sum(source.counts().values())}
-    print(json.dumps({"forms": rows, "r_auroc_difference": change, "stored_as": source.layout.dtype, **facts}))
+    print(
+        json.dumps(
+            {"forms": rows, "r_auroc": scores, "r_auroc_difference": change, "stored_as": source.layout.dtype, **facts}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from pipeline.release.model import ReleasedModel
     from pipeline.representation_store import RepresentationStore
-    from pipeline.representation_store.store import store_inside
 
 __all__ = ["load", "open_store"]
 
@@ -54,5 +53,6 @@ def open_store(path: str | Path) -> RepresentationStore:
     """
     from pipeline.places import as_place
     from pipeline.representation_store import RepresentationStore
+    from pipeline.representation_store.store import store_inside
 
     return RepresentationStore.open(store_inside(as_place(path)))

@@ -147,6 +147,14 @@ def _is_stray(partial: Path) -> bool:
 
 
 def sha256_file(path: Place) -> str:
-    """Hex SHA-256 of a file's bytes, read from where they lie."""
-    with reaching(path), path.open("rb") as file:
+    """Hex SHA-256 of a file's bytes, read from where they lie.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    if isinstance(path, RemotePath):
+        with tempfile.NamedTemporaryFile(prefix="hedgerow-") as copy, reaching(path):
+            path.fs.get_file(path.path, copy.name)
+            return sha256_file(Path(copy.name))
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -93,8 +93,9 @@ class RemotePath(ProxyUPath):
 
     def read_bytes(self) -> bytes:
         """The whole object."""
+        one_request = {"max_concurrency": 1} if self.protocol == "s3" else {}  # s3fs asks for the size first otherwise
         with reaching(self):
-            data: bytes = self.fs.cat_file(self.path)
+            data: bytes = self.fs.cat_file(self.path, **one_request)
         return data
 
     def read_text(self, encoding: str | None = None, *_: Any, **__: Any) -> str:

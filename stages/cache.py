@@ -17,7 +17,7 @@ from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
-from pipeline.representation_store.records import committed_units
+from pipeline.representation_store.records import read_commits
 from pipeline.representation_store.verify import discard, verify
 from pipeline.run_record import recall
 from pipeline.sealed import DamagedError
@@ -110,11 +110,11 @@ class Cache(Stage):
         failures: list[Place] = list((self.store_path / "failures").glob("*.json"))
         for path in sorted(failures, key=lambda path: path.name):
             failed[path.stem] = _reason(path)
-        for unit in store.committed():
-            try:
-                commits.append(store.commit(unit))
-            except DamagedError as error:
-                failed[f"{unit:06d}"] = str(error)
+        for unit, found in read_commits(store.commits, store.committed()):
+            if isinstance(found, DamagedError):
+                failed[f"{unit:06d}"] = str(found)
+            else:
+                commits.append(found)
         return Status(
             done=len(commits),
             total=len(store.layout.units),
@@ -128,8 +128,9 @@ class Cache(Stage):
         if recall(self.store_path) is None:
             return
         store = RepresentationStore.open(self.store_path)
-        for unit in committed_units(self.store_path / "commits"):
-            commit = store.commit(unit)
+        for unit, commit in read_commits(store.commits, store.committed()):
+            if isinstance(commit, DamagedError):
+                raise commit
             for item in commit.quarantined:
                 yield SetAside(unit=f"{unit:06d}", tar=commit.name, key=item.key, reason=item.reason)
 

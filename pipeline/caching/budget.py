@@ -24,7 +24,8 @@ from pydantic import BeforeValidator, Field
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
 from pipeline.places import Place
-from pipeline.representation_store.records import committed_units, read_commit, record_path
+from pipeline.representation_store.records import committed_units, read_commits
+from pipeline.sealed import DamagedError
 
 GRACE = 100_000  # samples: about a dozen tars
 FEW_OF_A_RUN = 10
@@ -99,8 +100,9 @@ class Budget:
     def _seen(self, without: int) -> tuple[int, int]:
         """Samples and bad samples of the units that are committed now; each record is read once."""
         units = set(committed_units(self.commits))
-        for unit in units - self._known.keys():
-            commit = read_commit(record_path(self.commits, unit))
+        for unit, commit in read_commits(self.commits, units - self._known.keys()):
+            if isinstance(commit, DamagedError):
+                raise commit
             self._known[unit] = commit.rows + len(commit.quarantined), len(commit.quarantined)
         counts = [self._known[unit] for unit in units if unit != without]
         return sum(samples for samples, _ in counts), sum(bad for _, bad in counts)

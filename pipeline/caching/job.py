@@ -23,7 +23,6 @@ from pipeline.errors import UserError
 from pipeline.faults import Quarantined
 from pipeline.images.packed import PackedTars
 from pipeline.images.prepared import Prepared, ViewPlan
-from pipeline.images.tars import read_tar
 from pipeline.images.views import ViewsOfImage
 from pipeline.places import Place
 from pipeline.progress import Progress
@@ -170,7 +169,7 @@ class CacheJob:
         waited = 0.0
         for stream in streams:
             stream.begin()
-        images = self._workers.map(read_tar(self.tars.paths[unit]))
+        images = self._workers.map(self.tars.samples(unit))
         while True:
             asked = time.perf_counter()
             image: Prepared | None = next(images, None)

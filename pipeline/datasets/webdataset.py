@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from braceexpand import braceexpand
+from pydantic import Field
 
 from pipeline.class_lists import class_list
 from pipeline.config import config
@@ -16,7 +17,7 @@ from pipeline.errors import UserError
 from pipeline.faults import BadLabel
 from pipeline.images.manifest import FILE, TARS, Manifest, load_manifest
 from pipeline.images.tars import TarSample, index_tar, label_of, read_tar
-from pipeline.places import Place
+from pipeline.places import Place, is_remote
 
 REMEDY = "Set dataset.root to the folder of the tars and dataset.tars to their pattern."
 
@@ -25,7 +26,7 @@ class WebDataset(Dataset):
     """Tars of ``<key>.jpg`` with ``<key>.cls``, ``.json`` or ``.txt`` beside it.
 
     A folder that ``stage=pack`` filled brings its manifest, so counts, hashes and class names are known; other tars are
-    counted by their headers, and their classes come from a text file.
+    counted by their headers, unless their size is stated, and their classes come from a text file.
     """
 
     about: ClassVar[About] = About(
@@ -47,11 +48,18 @@ class WebDataset(Dataset):
         # What the labels index: a name (imagenet21k_google, imagenet1k, …), or a text file with one class name (a WNID,
         # …) a line. Not used where there is a manifest.
         class_list: str | None = None
+        # Most samples of a tar. Set, neither a manifest nor a header is read beforehand, and a tar with more fails.
+        # Remote tars without a manifest need it. Rows that are absent cost memory while a unit is written, no storage.
+        max_rows_per_unit: Annotated[int, Field(ge=1)] | None = None
+        # With max_rows_per_unit: most bytes of a key (UTF-8, folders included).
+        max_key_bytes: Annotated[int, Field(ge=1, le=4096)] = 64
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest of packing, where there is one."""
+        """The manifest of packing, where there is one; not looked for where ``max_rows_per_unit`` is stated."""
         root: Place = self.config.root
+        if self.config.max_rows_per_unit is not None:
+            return None
         return load_manifest(root) if (root / FILE).exists() else None
 
     def tars(self) -> list[Place]:
@@ -65,11 +73,21 @@ class WebDataset(Dataset):
 
     def check(self) -> None:
         """There must be a tar, and the class list. A tar that is missing among others fails alone when it is read."""
-        if isinstance(self.config.root, Path):
-            folder_of(self.config.root, self.config.name, REMEDY)
+        root: Place = self.config.root
+        if isinstance(root, Path):
+            folder_of(root, self.config.name, REMEDY)
+        elif root.suffix == ".tar":
+            raise UserError(
+                f"dataset.root: {root} is no folder. Write dataset.root={root.parent} dataset.tars={root.name}"
+            )
         paths = self.tars()
         if not paths:
-            raise UserError(f"{self.config.name}: no {self.config.tars} in {self.config.root}. {REMEDY}")
+            raise UserError(f"{self.config.name}: no {self.config.tars} in {root}. {REMEDY}")
+        if is_remote(root) and self.manifest is None and self.config.max_rows_per_unit is None:
+            raise UserError(
+                f"{self.config.name}: {root} has no {FILE}, and remote tars are not read beforehand. Set "
+                "dataset.max_rows_per_unit to the most samples of a tar, or more."
+            )
         if not any(path.is_file() for path in paths):
             raise UserError(f"{self.config.name}: all {len(paths)} tars are missing, e.g. {paths[0]}. {REMEDY}")
         self.class_names()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from pipeline.datasets import make_dataset
 from pipeline.datasets.webdataset import WebDataset
 from pipeline.errors import UserError
 from pipeline.images.manifest import TARS, Manifest, load_manifest
-from pipeline.images.tars import TarIndex, index_tar
+from pipeline.images.tars import Quarantined, Room, TarIndex, TarSample, index_tar, read_tar
 from pipeline.places import Place
 from pipeline.representation_store import UnitInfo
 
@@ -33,12 +33,22 @@ class PackedTars:
     class_names: tuple[str, ...]
     longest_key: int  # in bytes; at least 1
     max_samples: int  # of a tar
+    room: Room | None = None  # what the user said that a tar holds at most, where nobody has looked
+
+    def samples(self, unit: int) -> Iterator[TarSample | Quarantined]:
+        """The samples of a unit, in order.
+
+        Raises:
+            UserError: the tar is missing or broken, or holds more than the user said.
+        """
+        return read_tar(self.paths[unit], self.room)
 
 
 def open_packed(source: Place | Mapping[str, Any]) -> PackedTars:
     """The tars of a folder that ``stage=pack`` filled, or of a dataset ``{kind: webdataset, …}``.
 
-    Tars without a manifest are counted by a pass over their headers; one that is missing or broken spoils no other.
+    Tars without a manifest are counted by a pass over their headers, unless the dataset states their size; one that is
+    missing or broken spoils no other.
 
     Raises:
         UserError: packing is not finished there, or the dataset is not packed; no tar is there and whole.
@@ -49,6 +59,10 @@ def open_packed(source: Place | Mapping[str, Any]) -> PackedTars:
     if not isinstance(dataset, WebDataset):
         raise UserError(f"dataset.kind={source['kind']} is not tars yet. Run: submit stage=pack")
     dataset.check()
+    if dataset.config.max_rows_per_unit is not None:
+        return _as_stated(
+            dataset, Room(samples=dataset.config.max_rows_per_unit, key_bytes=dataset.config.max_key_bytes)
+        )
     manifest = dataset.manifest
     return _from_headers(dataset) if manifest is None else _from_manifest(dataset.config.root, manifest)
 
@@ -61,6 +75,18 @@ def _from_manifest(folder: Place, manifest: Manifest) -> PackedTars:
         class_names=manifest.class_names,
         longest_key=max(1, *(tar.longest_key for tar in manifest.tars)),
         max_samples=max(tar.samples for tar in manifest.tars),
+    )
+
+
+def _as_stated(dataset: WebDataset, room: Room) -> PackedTars:
+    paths = dataset.tars()
+    return PackedTars(
+        units=tuple(UnitInfo(name=_name(dataset, path)) for path in paths),
+        paths=tuple(paths),
+        class_names=tuple(dataset.class_names()),
+        longest_key=room.key_bytes,
+        max_samples=room.samples,
+        room=room,
     )
 
 
@@ -89,9 +115,13 @@ def _index_or_error(path: Place) -> TarIndex | UserError:
 
 
 def _unit(dataset: WebDataset, path: Place, index: TarIndex | UserError) -> UnitInfo:
-    name = path.relative_to(dataset.config.root).as_posix()
+    name = _name(dataset, path)
     return (
         UnitInfo(name=name, samples=index.samples, bytes=index.bytes)
         if isinstance(index, TarIndex)
         else UnitInfo(name=name)
     )
+
+
+def _name(dataset: WebDataset, path: Place) -> str:
+    return path.relative_to(dataset.config.root).as_posix()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from pipeline.errors import UserError
 from pipeline.faults import BadLabel, Quarantined
 from pipeline.fetching import local_copy
 from pipeline.images.archive import BrokenTar, members, read_member
@@ -59,25 +60,55 @@ class TarIndex:
     bytes: int
 
 
-def read_tar(path: Place) -> Iterator[TarSample | Quarantined]:
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What a tar may hold at most: samples, and bytes of a key (UTF-8)."""
+
+    samples: int
+    key_bytes: int
+
+
+def read_tar(path: Place, room: Room | None = None) -> Iterator[TarSample | Quarantined]:
     """The samples of a tar in order, each either whole or with the reason why it cannot be used.
 
     The headers are read to the end of the archive before the first sample comes, so a broken tar gives none. A remote
     tar is fetched whole first.
 
+    Args:
+        path: the tar.
+        room: refuse a tar with more, from its headers.
+
     Raises:
         BrokenTar: the tar is not whole. An archive without members is whole.
-        UserError: there is no such tar, or it cannot be fetched.
+        UserError: there is no such tar, it cannot be fetched, or it has more than there is room for.
     """
     with local_copy(path) as local:
         try:
-            yield from _samples(local)
+            groups = grouped(members(local))
+            _check_room(path, groups, room)
+            yield from _samples(local, groups)
         except BrokenTar as error:
             raise BrokenTar(str(error).replace(str(local), str(path))) from None
 
 
-def _samples(path: Path) -> Iterator[TarSample | Quarantined]:
-    groups = grouped(members(path))
+def _check_room(path: Place, groups: Sequence[Group | Quarantined], room: Room | None) -> None:
+    whole = [group for group in groups if isinstance(group, Group)]
+    if room is None or not whole:
+        return
+    longest = max((group.key for group in whole), key=lambda key: len(key.encode()))
+    if len(whole) > room.samples:
+        raise UserError(
+            f"{path}: {len(whole)} samples, more than dataset.max_rows_per_unit={room.samples} has room for. "
+            "Raise it: that begins another store."
+        )
+    if len(longest.encode()) > room.key_bytes:
+        raise UserError(
+            f"{path}: the key '{longest}' is longer than dataset.max_key_bytes={room.key_bytes}. "
+            "Raise it: that begins another store."
+        )
+
+
+def _samples(path: Path, groups: Sequence[Group | Quarantined]) -> Iterator[TarSample | Quarantined]:
     with path.open("rb") as file:
         for group in groups:
             if isinstance(group, Quarantined):

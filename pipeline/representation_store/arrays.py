@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import zarr
 from numpy.typing import NDArray
+from zarr.core.sync import sync
 from zarr.storage import FsspecStore, MemoryStore
 
 from pipeline.errors import UserError
@@ -91,7 +93,22 @@ def open_arrays(path: Place, layout: StoreLayout) -> dict[str, zarr.Array[Any]]:
 def _zarr_store(place: Place) -> Path | FsspecStore:
     if isinstance(place, Path):
         return place
-    return FsspecStore.from_url(str(place), storage_options=dict(place.storage_options))
+    store = FsspecStore.from_url(str(place), storage_options=dict(place.storage_options))
+    _connected.add(store.fs)
+    return store
+
+
+_connected: set[Any] = set()  # file systems that zarr's event loop uses; fsspec keeps one for equal options
+
+
+@atexit.register  # after zarr's own, so it runs before zarr ends its loop
+def _disconnect() -> None:
+    """Close their connections: s3fs leaves them to the garbage collector, which complains as the process ends."""
+    for system in _connected:
+        session = getattr(system, "_s3creator", None)
+        if session is not None:
+            with suppress(Exception):
+                sync(session.__aexit__(None, None, None), timeout=1)
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.faults import Quarantined
 from pipeline.files import PARTIAL
-from pipeline.places import Place
-from pipeline.sealed import read_sealed, write_sealed
+from pipeline.places import Place, is_remote
+from pipeline.sealed import DamagedError, read_sealed, write_sealed
+
+READERS = 16  # records that are asked for at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,22 @@ def read_commit(path: Place) -> Commit:
     """
     plain = read_sealed(path)
     return Commit(**{**plain, "quarantined": tuple(Quarantined(**item) for item in plain["quarantined"])})
+
+
+def read_commits(folder: Place, units: Iterable[int]) -> Iterator[tuple[int, Commit | DamagedError]]:
+    """The records of units, or what is wrong with them; an object store is asked for many at a time."""
+
+    def read(unit: int) -> tuple[int, Commit | DamagedError]:
+        try:
+            return unit, read_commit(record_path(folder, unit))
+        except DamagedError as error:
+            return unit, error
+
+    if not is_remote(folder):
+        yield from map(read, units)
+        return
+    with ThreadPoolExecutor(READERS) as pool:
+        yield from pool.map(read, units)
 
 
 def committed_units(folder: Place) -> list[int]:

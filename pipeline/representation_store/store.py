@@ -29,10 +29,12 @@ from pipeline.representation_store.records import (
     Commit,
     committed_units,
     read_commit,
+    read_commits,
     record_path,
     write_commit,
 )
 from pipeline.run_record import RUN_RECORD, keep_copy, recall, refuse_other, restore
+from pipeline.sealed import DamagedError
 
 Array = NDArray[Any]
 BEGIN_ANEW = (
@@ -155,11 +157,18 @@ class RepresentationStore:
 
     def counts(self) -> dict[int, int]:
         """True row count of every committed unit; the records are read once for the life of this object."""
-        return {unit: self._committed_once(unit).rows for unit in self._units}
+        self._learn(self._units)
+        return {unit: self._known[unit].rows for unit in self._units}
+
+    def _learn(self, units: Sequence[int]) -> None:
+        for unit, found in read_commits(self.commits, [unit for unit in units if unit not in self._known]):
+            if isinstance(found, DamagedError):
+                raise found
+            self._known[unit] = found
 
     def _committed_once(self, unit: int) -> Commit:
         if unit not in self._known:
-            self._known[unit] = self.commit(unit)
+            self._learn([unit])
         return self._known[unit]
 
     def _forget(self, unit: int) -> None:

@@ -15,34 +15,36 @@ from moto.server import ThreadedMotoServer
 from pipeline.places import RemotePath, as_place
 
 NUMBERS = itertools.count()
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """Address of the server."""
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[boto3.client]:
+    """A client of the server; the environment leads there, as a user's does to theirs."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
+    nothing = str(tmp_path_factory.mktemp("aws") / "none")
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": nothing,
+            "AWS_SHARED_CREDENTIALS_FILE": nothing,
+        }.items():
+            patched.setenv(name, value)
+        yield boto3.client("s3")
     server.stop()
 
 
 @pytest.fixture
-def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[boto3.client]:
-    """A client of the server; the environment leads there, as a user's does to theirs."""
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": s3_server, "AWS_EC2_METADATA_DISABLED": "true"}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-    forget_connections()
-    yield boto3.client("s3")
-    forget_connections()
-
-
-def forget_connections() -> None:
-    """fsspec keeps one connection for equal options, with the credentials that the environment had when it was made."""
+def new_connections(s3: boto3.client) -> Iterator[None]:
+    """fsspec keeps one connection for equal options, with the environment of when it was made; not in this test."""
+    fsspec.filesystem("s3").clear_instance_cache()
+    yield
     fsspec.filesystem("s3").clear_instance_cache()
 
 

@@ -11,7 +11,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.files import append_text, atomic_file, read_json, sha256_file, write_bytes, write_json
 from pipeline.places import RemotePath, as_place
-from tests.remote.conftest import forget_connections, objects
+from tests.remote.conftest import objects
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -77,10 +77,10 @@ def test_a_missing_object_and_a_missing_bucket(s3: boto3.client, bucket: RemoteP
         write_bytes(nowhere, b"1")
 
 
-def test_no_credentials(s3: boto3.client, bucket: RemotePath, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("new_connections")
+def test_no_credentials(bucket: RemotePath, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    forget_connections()
     for ask in (
         lambda: (bucket / "x").exists(),
         lambda: write_bytes(bucket / "x", b"1"),
@@ -90,11 +90,11 @@ def test_no_credentials(s3: boto3.client, bucket: RemotePath, monkeypatch: pytes
             ask()
 
 
-def test_no_server(s3: boto3.client, bucket: RemotePath, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("new_connections")
+def test_no_server(bucket: RemotePath, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as held:  # bound, but nobody listens
         held.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{held.getsockname()[1]}")
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-        forget_connections()
         with pytest.raises(UserError, match=r"cannot be reached .*What is done stays done"):
             (bucket / "x").exists()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import boto3
 import numpy as np
 import pytest
 import torch
 
+import hedgerow
 from pipeline.errors import UserError
 from pipeline.heads.base import Needs
-from pipeline.places import Place, RemotePath
+from pipeline.places import Place, RemotePath, as_place
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore, StoreLayout
 from pipeline.representation_store.reader import BatchReader, Reading
@@ -31,17 +30,26 @@ def filled(place: Place, layout: StoreLayout = LAYOUT) -> RepresentationStore:
     return RepresentationStore.open(place)
 
 
-def test_objects_are_the_files(s3: boto3.client, bucket: RemotePath, tmp_path: Path) -> None:
-    remote, local = filled(bucket / "run" / "store"), filled(tmp_path / "store")
-    assert objects(s3, remote.path) == files(tmp_path / "store")
+@pytest.fixture(scope="module")
+def remote(s3: boto3.client) -> RepresentationStore:
+    """A filled store that is only read."""
+    s3.create_bucket(Bucket="read-only")
+    return filled(as_place("s3://read-only/run/store"))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> RepresentationStore:
+    return filled(tmp_path_factory.mktemp("local") / "store")
+
+
+def test_objects_are_the_files(s3: boto3.client, remote: RepresentationStore, local: RepresentationStore) -> None:
+    assert objects(s3, remote.path) == files(local.path)
     assert remote.commit(0) == local.commit(0)
     for array in remote.specs:
         np.testing.assert_array_equal(remote.load(array), local.load(array))
-    remote.write_unit(0, make_rows(LAYOUT, 30, 0))
-    assert objects(s3, remote.path) == files(tmp_path / "store")
 
 
-def test_what_goes_wrong_is_found(s3: boto3.client, bucket: RemotePath) -> None:
+def test_what_goes_wrong_is_found_and_mended(s3: boto3.client, bucket: RemotePath, local: RepresentationStore) -> None:
     store = filled(bucket / "store")
     assert verify(store.path, Silent()) == []
     flipped = store.shard_path("embedding", 2)
@@ -63,8 +71,9 @@ def test_what_goes_wrong_is_found(s3: boto3.client, bucket: RemotePath) -> None:
         store.read("embedding", 2)
     store.withdraw(0)
     assert store.committed() == [1, 2]
-    store.write_unit(0, make_rows(LAYOUT, 30, 0))
-    store.write_unit(2, make_rows(LAYOUT, 17, 2))
+    for unit, count in ((0, 30), (2, 17)):
+        store.write_unit(unit, make_rows(LAYOUT, count, unit))
+    assert objects(s3, store.path) == files(local.path)
     assert verify(store.path, Silent()) == []
 
 
@@ -86,23 +95,29 @@ def test_damaged_records_are_made_again(s3: boto3.client, bucket: RemotePath) ->
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30])
-def test_batches(bucket: RemotePath, tmp_path: Path, memory: int) -> None:
+def test_batches(remote: RepresentationStore, local: RepresentationStore, memory: int) -> None:
     reading = Reading(batch_size=8, seed=3, window=16, memory=memory)
     needs = Needs(views=2, task_loss=True, labels=True)
-    readers = [BatchReader(filled(place / "store"), needs, reading) for place in (bucket, tmp_path)]
+    readers = [BatchReader(store, needs, reading) for store in (remote, local)]
     assert readers[0].resident == bool(memory)
     for ours, theirs in zip(*(reader.batches(0, 9) for reader in readers), strict=True):
         assert torch.equal(ours.representation_BVD, theirs.representation_BVD)
         assert torch.equal(ours.row_B, theirs.row_B)
         assert ours.task_loss_BV is not None
-        assert ours.label_B is not None
+        assert theirs.task_loss_BV is not None
         assert torch.equal(ours.task_loss_BV, theirs.task_loss_BV)
+        assert ours.label_B is not None
+        assert theirs.label_B is not None
         assert torch.equal(ours.label_B, theirs.label_B)
 
 
-def test_another_run_is_refused(bucket: RemotePath) -> None:
-    filled(bucket / "store")
+def test_another_run_is_refused(remote: RepresentationStore) -> None:
     with pytest.raises(UserError, match="another config"):
-        RepresentationStore.create(bucket / "store", make_layout(width=8), RUN)
+        RepresentationStore.create(remote.path, make_layout(width=8), RUN)
     with pytest.raises(UserError, match="no representation store at s3://"):
-        RepresentationStore.open(bucket / "elsewhere")
+        RepresentationStore.open(remote.path / "elsewhere")
+
+
+def test_open_store(remote: RepresentationStore) -> None:
+    for url in ("s3://read-only/run", "s3://read-only/run/store/"):
+        assert hedgerow.open_store(url).keys() == remote.keys()

@@ -171,7 +171,7 @@ def test_another_head_touches_no_image(finished: Experiment, monkeypatch: pytest
     def no_images(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("an image was read")
 
-    monkeypatch.setattr("pipeline.caching.job.read_tar", no_images)
+    monkeypatch.setattr("pipeline.images.packed.read_tar", no_images)
     monkeypatch.setattr("pipeline.images.packing.write_tar", no_images)
     stages_ = {**finished.stages, "evaluate": replace(finished.stages["evaluate"], extremes=0)}
     other = replace(finished, head=L2, compare={}, stages=stages_)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
@@ -26,6 +25,7 @@ from pipeline.errors import UserError
 from pipeline.files import sha256_file
 from pipeline.heads.base import LinearClassifier
 from pipeline.images.preprocessing import Preprocessing
+from pipeline.places import LocalPath
 
 
 @config
@@ -33,7 +33,7 @@ class FileConfig(BackboneConfig):
     """A network in a file. Its preprocessing must be given: size, mean, std, crop, interpolation."""
 
     # The file.
-    path: Path
+    path: LocalPath
     # Which output is the representation, where there are several: its number from 0, or its name.
     output: int | str | None = None
     # Outputs of tokens: how many stand before those of the patches (class token first, then registers).

@@ -30,6 +30,7 @@ from pipeline.discovery import unknown_name
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
 from pipeline.images.preprocessing import Preprocessing
+from pipeline.places import LocalPath
 
 NUMBERED = ("layer1", "layer2", "layer3", "layer4")
 
@@ -54,7 +55,7 @@ class TorchvisionNetwork(ModuleNetwork):
         # pretrained: torchvision's, from its server or cache. random: drawn from `seed`. file: `path`.
         weights: Literal["pretrained", "random", "file"] = "pretrained"
         # weights=file: .safetensors, .pth or .pt, a state dict; read without pickled code.
-        path: Path | None = None
+        path: LocalPath | None = None
         # weights=random: of the drawing.
         seed: int = 0
         # Classes of the class head; null: 1,000. There must be one, its input is the embedding.

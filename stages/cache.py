@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from pipeline.caching import CacheJob, CacheSettings
+from pipeline.caching import CacheJob, CacheSettings, compare_again
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.files import read_json
@@ -140,6 +140,12 @@ class Cache(Stage):
 
     def _verify(self, progress: Progress) -> list[str]:
         problems = verify(self.store_path, progress)
+        discard(self.store_path, problems)
+        return [str(problem) for problem in problems]
+
+    def recompute(self, rows: int, seed: int, progress: Progress) -> list[str]:
+        """Embed random rows of the store again, from their images."""
+        problems = compare_again(self.job, rows, seed, progress)
         discard(self.store_path, problems)
         return [str(problem) for problem in problems]
 

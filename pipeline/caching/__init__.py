@@ -3,7 +3,8 @@
 Upstream and downstream collections go through this very code, so their representations are comparable.
 """
 
+from pipeline.caching.again import compare_again
 from pipeline.caching.job import CacheJob
 from pipeline.caching.settings import CacheSettings
 
-__all__ = ["CacheJob", "CacheSettings"]
+__all__ = ["CacheJob", "CacheSettings", "compare_again"]

@@ -29,7 +29,7 @@ from pipeline.progress import Progress
 from pipeline.representation_store import Commit, RepresentationStore, bytes_a_row
 
 
-class _Stream:
+class Stream:
     """Backbones that see the same batches, and the targets they fill."""
 
     def __init__(self, group: Group, targets: Sequence[Target], batch_size: int) -> None:
@@ -39,10 +39,12 @@ class _Stream:
         self.rows: list[Row] = []
 
     def begin(self) -> None:
+        """Forget everything: another unit begins."""
         self.forward.begin()
         self.rows = []
 
     def add(self, key: str, label: int, views: ViewsOfImage) -> None:
+        """Take an image."""
         self.forward.add(views.pixels, label)
         self.rows.append(Row(key=key, label=label, params_VP=views.params))
 
@@ -69,7 +71,7 @@ class CacheJob:
         return make_backbones([target.backbone_values for target in self.targets])
 
     @cached_property
-    def _streams(self) -> list[_Stream]:
+    def streams(self) -> list[Stream]:
         """The backbones by group and batch size, each with an open store."""
         of_backbone = {id(backbone): target for backbone, target in zip(self.backbones, self.targets, strict=True)}
         streams = []
@@ -83,22 +85,26 @@ class CacheJob:
                 targets = [of_backbone[id(backbone)] for backbone in members]
                 for target, backbone in zip(targets, members, strict=True):
                     target.open(backbone, size)
-                streams.append(_Stream(groups(members)[0], targets, size))
+                streams.append(Stream(groups(members)[0], targets, size))
         return streams
 
     @cached_property
-    def _workers(self) -> Workers:
-        plan = ViewPlan(
+    def plan(self) -> ViewPlan:
+        """What is made of every image; its preprocessings are those of the streams."""
+        return ViewPlan(
             class_names=self.tars.class_names,
             unlabelled=self.settings.unlabelled,
             views=self.settings.view_names,
             seed=self.settings.seed,
             augmentation=self.settings.augmentation,
-            preprocessings=tuple(stream.preprocessing for stream in self._streams),
+            preprocessings=tuple(stream.preprocessing for stream in self.streams),
         )
+
+    @cached_property
+    def _workers(self) -> Workers:
         on_gpu = any(backbone.device.type == "cuda" for backbone in self.backbones)
         kind = self.settings.decode if self.settings.decode != "auto" else "processes" if on_gpu else "threads"
-        return (Processes if kind == "processes" else Threads)(plan, self.settings.workers or cores())
+        return (Processes if kind == "processes" else Threads)(self.plan, self.settings.workers or cores())
 
     @property
     def store(self) -> RepresentationStore:
@@ -112,7 +118,7 @@ class CacheJob:
 
     def prepare(self) -> None:
         """Load the backbones, and make the stores or check that those there are of this run."""
-        _ = self._streams
+        _ = self.streams
 
     def missing(self) -> list[int]:
         """Units that a store lacks, without loading a backbone."""
@@ -137,7 +143,7 @@ class CacheJob:
         started = time.time()
         self.prepare()
         lacking = [target for target in self.targets if target.lacks(unit)]
-        streams = [stream for stream in self._streams if any(target in lacking for target in stream.targets)]
+        streams = [stream for stream in self.streams if any(target in lacking for target in stream.targets)]
         bar = progress.bar(self.tars.units[unit].name, self.tars.units[unit].samples, "images")
         try:
             quarantined, waited = self._pass(unit, streams, bar.advance)
@@ -162,7 +168,7 @@ class CacheJob:
         return commits
 
     def _pass(
-        self, unit: int, streams: Sequence[_Stream], advance: Callable[[int], None]
+        self, unit: int, streams: Sequence[Stream], advance: Callable[[int], None]
     ) -> tuple[list[Quarantined], float]:
         """Send a unit's images through the backbones; what was left out, and for how long images were waited for."""
         quarantined: list[Quarantined] = []
@@ -180,6 +186,6 @@ class CacheJob:
             if image.reason:
                 quarantined.append(Quarantined(key=image.key, reason=image.reason))
                 continue
-            for stream, views in zip(self._streams, image.views, strict=True):
+            for stream, views in zip(self.streams, image.views, strict=True):
                 if stream in streams:
                     stream.add(image.key, image.label, views)

@@ -3,10 +3,10 @@
     python -m tests.integration.soak [--units 200] [--kills 20] [--seed 0] [--json FILE]
 
 Tars with every kind of dirt of tests/pipeline/images/dirt.py among clean samples, and some tars that are broken as a
-whole, are cached by one worker, and by three processes that share the units (cluster.processes=3). At random moments one
-of these or the command itself gets SIGKILL; the command is given again until nothing is missing. Then: both stores are
-the same, byte for byte; quarantined is what should be, each with its reason; all that is whole is committed, and nothing
-else.
+whole, are cached by one worker, and by three processes that share the units (cluster.processes=3). At random moments
+one of these or the command itself gets SIGKILL; the command is given again until nothing is missing. Then both stores
+are the same, byte for byte; quarantined is what should be, each with its reason; all that is whole is committed, and
+nothing else.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -91,3 +93,30 @@ def test_a_backbone_that_has_no_file_is_named(configs: Path, tmp_path: Path) -> 
         stage(configs, tmp_path, "cache", "+beside.two.seed=3")
     changed = stage(configs, tmp_path, "cache", "cache.beside=[two]", "beside.two.seed=3")
     assert changed.experiment.beside["two"]["seed"] == 3
+
+
+def test_rows_made_again_are_those_that_are_stored_unless_the_image_is_another(configs: Path, tmp_path: Path) -> None:
+    complete(stage(configs, tmp_path, "pack"))
+    cache = stage(configs, tmp_path, "cache")
+    complete(cache)
+    whole = tree(cache.folder / "store")
+    assert stage(configs, tmp_path, "cache").recompute(7, 0, Silent()) == []
+    tars = sorted(cache.before("pack").folder.glob("tars/*.tar"))
+    one, two = (path.read_bytes() for path in tars)
+    # the other tar's images under this one's keys: the bytes of the store are sound, and wrong
+    with tarfile.open(fileobj=io.BytesIO(two)) as other:
+        pictures = [other.extractfile(m).read() for m in other if m.name.endswith(".png")]  # type: ignore[union-attr]
+    with tarfile.open(fileobj=io.BytesIO(one)) as source, tarfile.open(tars[0], "w") as copy:
+        for member in source:
+            data = source.extractfile(member).read()  # type: ignore[union-attr]
+            data = pictures.pop() if member.name.endswith(".png") else data
+            member.size = len(data)
+            copy.addfile(member, io.BytesIO(data))
+    again = stage(configs, tmp_path, "cache")
+    problems = again.recompute(1000, 0, Silent())
+    assert problems
+    assert all("unit 000000" in problem and "differs from the recomputed" in problem for problem in problems)
+    assert [unit.id for unit in again.plan()] == ["000000"]
+    tars[0].write_bytes(one)
+    assert complete(stage(configs, tmp_path, "cache")) == ["000000"]
+    assert tree(cache.folder / "store") == whole

@@ -18,7 +18,7 @@ from pipeline.backbones import make_backbone
 from pipeline.caching import CacheJob, CacheSettings
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file
-from pipeline.images.decode import decode
+from pipeline.images.decode import use_decoded
 from pipeline.images.packed import PackedTars, open_packed
 from pipeline.images.tars import read_tar
 from pipeline.progress import Silent
@@ -239,7 +239,9 @@ def test_several_backbones_in_one_pass_fill_the_stores_they_would_fill_alone(pac
     settings = {"views": ("center",), "random_views": 1, "batch_size": 7}
     alone = [tree(cache(packed, tmp_path / f"alone{i}", b, **settings).path) for i, b in enumerate((backbone, other))]
     decoded = []
-    monkeypatch.setattr("pipeline.images.prepared.decode", lambda data: decoded.append(1) or decode(data))
+    monkeypatch.setattr(
+        "pipeline.images.prepared.use_decoded", lambda data, use: decoded.append(1) or use_decoded(data, use)
+    )
     stores = {tmp_path / "a": backbone, tmp_path / "b": other}
     first = CacheJob(tars=packed, stores={tmp_path / "a": backbone}, settings=CacheSettings(**settings))
     first.run(1, Silent())  # one of them is ahead

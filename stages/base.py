@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pipeline.config import meaning, to_plain
 from pipeline.digests import digest
 from pipeline.discovery import implementation, names
+from pipeline.estimate import Estimate
 from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.run_record import RUN_RECORD, check_record, refuse_other
@@ -153,6 +154,14 @@ class Stage(ABC):
         Raises:
             UserError: what it needs is not there; says what, where and what to do.
         """
+
+    def estimate(self, batches: int) -> Estimate | None:
+        """What the missing units will take; None: nobody has thought about it.
+
+        Args:
+            batches: that are worked here to see how long they take, without storing anything; 0 = none.
+        """
+        return None
 
     @abstractmethod
     def run(self, unit: Unit, progress: Progress) -> None:

@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from pipeline.caching import CacheJob, CacheSettings, compare_again
+from pipeline.caching import CacheJob, CacheSettings, compare_again, estimate
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
+from pipeline.estimate import Estimate
 from pipeline.files import read_json
 from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
@@ -96,6 +97,10 @@ class Cache(Stage):
             Unit(id=f"{index:06d}", what=units[index].name, samples=units[index].samples, bytes=units[index].bytes)
             for index in self.job.missing()
         ]
+
+    def estimate(self, batches: int) -> Estimate:
+        """Forward passes, bytes, files, and hours by what is known of this backbone's speed."""
+        return estimate(self.job, batches=batches)
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Cache one tar."""

@@ -1,20 +1,33 @@
-"""say what would run: units, samples, bytes, free disk; runs nothing"""
+"""say what would run: units, samples, bytes, files, hours, free disk; runs nothing (--json for programs)"""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from cluster.verbs.base import DONE, Request, size, unfinished
+from pipeline.config import config
 from pipeline.errors import UserError
 from stages.base import Stage, Unit
 
 
+@config
+class Options:
+    """How closely to look."""
+
+    # Batches that are worked here, from image to representation, to see how long they take; nothing of it is stored.
+    timed: Annotated[int, Field(ge=0)] = 0
+
+
 def run(request: Request) -> int:
-    """Print a line for each chosen stage."""
-    plans = {link: _plan(stage) for link, stage in request.stages.items()}
+    """Print some lines for each chosen stage."""
+    options: Options = request.line.options
+    plans = {link: _plan(stage, options.timed) for link, stage in request.stages.items()}
     root = request.composed.experiment.runs_root
     free = shutil.disk_usage(_existing(root)).free if isinstance(root, Path) else None
     if request.line.json:
@@ -23,17 +36,20 @@ def run(request: Request) -> int:
     width = max(map(len, plans))
     for link, plan in plans.items():
         print(f"{link:<{width}}  {_line(plan)}")
+        for line in _estimate_lines(plan.get("estimate")):
+            print(f"{'':<{width}}  {line}")
     if free is not None:
         print(f"{'free disk':<{width}}  {size(free)} at {root}")
     return DONE
 
 
-def _plan(stage: Stage) -> dict[str, Any]:
+def _plan(stage: Stage, batches: int) -> dict[str, Any]:
     plan: dict[str, Any] = {"folder": str(stage.folder)}
     if waiting := unfinished(stage):
         return {**plan, "waits_for": waiting}
     try:
         units = stage.plan()
+        estimate = stage.estimate(batches) if units else None
     except UserError as error:
         return {**plan, "problem": str(error)}
     return {
@@ -43,6 +59,7 @@ def _plan(stage: Stage) -> dict[str, Any]:
         "samples": _sum([unit.samples for unit in units]),
         "bytes": _sum([unit.bytes for unit in units]),
         "first": _what(units),
+        "estimate": None if estimate is None else asdict(estimate),
     }
 
 
@@ -70,6 +87,29 @@ def _line(plan: dict[str, Any]) -> str:
         parts.append(f"reads {size(plan['bytes'])}")
     shown = ", ".join(plan["first"]) + (", …" if plan["units"] > len(plan["first"]) else "")
     return f"{', '.join(parts)}: {shown} → {plan['folder']}"
+
+
+def _estimate_lines(estimate: dict[str, Any] | None) -> list[str]:
+    """Forward passes and what is written; then hours, each with where the number comes from."""
+    if estimate is None:
+        return []
+    parts = []
+    if estimate["views"] is not None:
+        parts.append(f"{estimate['views']:,} forward passes")
+    if estimate["bytes"] is not None:
+        parts.append(f"writes about {size(estimate['bytes'])}")
+    if estimate["files"]:
+        parts.append(f"at most {estimate['files']:,} files ({estimate['inodes']:,} inodes)")
+    lines = [", ".join(parts)] if parts else []
+    for source, hours in estimate["hours"].items():
+        lines.append(f"{_time(hours)} on one device, {source}")
+    if not estimate["hours"]:
+        lines.append("how long it takes is not known; timed=4 works four batches here to see")
+    return lines
+
+
+def _time(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
 
 
 def _existing(folder: Path) -> Path:

@@ -70,10 +70,26 @@ class Target:
         return not record_path(self.path / "commits", unit).exists()
 
     @property
-    def _began(self) -> Mapping[str, Any] | None:
-        """What the record of a store that was begun says."""
+    def began(self) -> Mapping[str, Any] | None:
+        """What the record of a store that was begun says; None = there is none."""
         record = recall(self.path)
         return None if record is None else record["meaning"]
+
+    def layout(self, width: int) -> StoreLayout:
+        """Of a store for representations of ``width``."""
+        rows, chunk_rows = fit_rows(self.tars.max_samples, width, self.settings.dtype)
+        return StoreLayout(
+            units=self.tars.units,
+            rows=rows,
+            views=self.settings.view_names,
+            width=width,
+            view_params=VIEW_PARAMS,
+            key_bytes=self.tars.longest_key,
+            dtype=self.settings.dtype,
+            compressor=self.settings.compressor,
+            compression_level=self.settings.compression_level,
+            chunk_rows=chunk_rows,
+        )
 
     @property
     def backbone_values(self) -> dict[str, Any]:
@@ -81,7 +97,7 @@ class Target:
 
         What ``auto`` meant on the machine that began the store stays: others that go on with it compute the same.
         """
-        began = self._began
+        began = self.began
         return dict(self._values) if began is None else pinned(self._values, began["backbone"])
 
     @property
@@ -89,7 +105,7 @@ class Target:
         """Views a batch, as the config or the store that was begun says; None = to be found."""
         if self.settings.batch_size != "auto":
             return self.settings.batch_size
-        return None if self._began is None else int(self._began["batch_size"])
+        return None if self.began is None else int(self.began["batch_size"])
 
     # -- with the backbone
 
@@ -100,19 +116,6 @@ class Target:
             UserError: a store of another run lies there, or the labels do not fit a required classifier.
         """
         self.class_indices = self._match(backbone)
-        rows, chunk_rows = fit_rows(self.tars.max_samples, backbone.width, self.settings.dtype)
-        layout = StoreLayout(
-            units=self.tars.units,
-            rows=rows,
-            views=self.settings.view_names,
-            width=backbone.width,
-            view_params=VIEW_PARAMS,
-            key_bytes=self.tars.longest_key,
-            dtype=self.settings.dtype,
-            compressor=self.settings.compressor,
-            compression_level=self.settings.compression_level,
-            chunk_rows=chunk_rows,
-        )
         run = {
             "backbone": to_plain(backbone.describe()),
             "class_names": list(self.tars.class_names),
@@ -121,7 +124,7 @@ class Target:
             "augmentation": to_plain(self.settings.augmentation) if self.settings.random_views else None,
             "batch_size": batch_size,
         }
-        self.store = RepresentationStore.create(self.path, layout, run)
+        self.store = RepresentationStore.create(self.path, self.layout(backbone.width), run)
 
     def _match(self, backbone: Backbone) -> Tensor | None:
         """Label → class of the backbone's own head, or None when its scores are not cached.

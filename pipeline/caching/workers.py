@@ -139,11 +139,12 @@ class Processes(Workers):
 
     def _started(self) -> ProcessPoolExecutor:
         if self.pool is None:
+            context = multiprocessing.get_context("spawn")
             self.pool = ProcessPoolExecutor(
                 self.count,
-                mp_context=multiprocessing.get_context("spawn"),
+                mp_context=context,
                 initializer=begin,
-                initargs=(self.plan, self.memory.name, self.slot_bytes),
+                initargs=(self.plan, self.memory.name, self.slot_bytes, context.Lock()),
             )
         return self.pool
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from multiprocessing.shared_memory import SharedMemory
+from multiprocessing.synchronize import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.faults import Quarantined
 from pipeline.images.prepared import Prepared, ViewPlan, prepare
+from pipeline.images.room import ROOM
 from pipeline.images.tars import TarSample
 from pipeline.images.views import ViewsOfImage
 from pipeline.processes import end_with_parent, leave_interrupts_to_parent
@@ -33,9 +35,18 @@ def slot_pixels(memory: SharedMemory, start: int, plan: ViewPlan) -> list[NDArra
     return arrays
 
 
-def begin(plan: ViewPlan, memory: str, slot_bytes: int) -> None:
-    """Get ready: ``plan`` holds for every sample, ``memory`` is the name of the shared memory."""
+def begin(plan: ViewPlan, memory: str, slot_bytes: int, giants: Lock) -> None:
+    """Get ready.
+
+    Args:
+        plan: of every sample.
+        memory: name of the shared memory.
+        slot_bytes: of one slot.
+        giants: shared by all processes of the pool; one at a time decodes a giant image. If its holder is killed it
+            stays locked, but then the pool is broken and a new one has a new lock.
+    """
     global _PLAN, _MEMORY, _SLOT_BYTES
+    ROOM.giants = giants
     leave_interrupts_to_parent()
     end_with_parent()
     _PLAN, _MEMORY, _SLOT_BYTES = plan, SharedMemory(memory), slot_bytes

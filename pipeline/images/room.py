@@ -1,4 +1,4 @@
-"""Room for giant images: how many pixels may be decoded at once in one process, whatever its number of threads.
+"""Room for giant images: how many pixels may be decoded at once, whatever the number of threads and processes.
 
 An image of 179 megapixels takes 0.7 GB decoded (Pillow keeps 4 bytes a pixel) and as much again while views are cut
 from it. Such images are rare, and one at a time is quick enough; several at once would end the process.
@@ -10,8 +10,9 @@ import ctypes
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from typing import Any
 
 #: Images with more pixels are refused before they are decoded: twice Pillow's own threshold of warning.
 MAX_PIXELS = 178_956_970
@@ -20,11 +21,16 @@ GIANT = 32_000_000  # after images of more pixels (128 MB) freed memory goes bac
 
 
 class Room:
-    """At most ``pixels`` in use at once; one image that alone is larger is let in when it is alone."""
+    """At most ``pixels`` in use at once; one image that alone is larger is let in when it is alone.
+
+    Attributes:
+        giants: held by whoever decodes more than :data:`GIANT` pixels; decoding processes of one job share it.
+    """
 
     def __init__(self, pixels: int) -> None:
         self.pixels = pixels
         self.used = 0
+        self.giants: AbstractContextManager[Any] = nullcontext()
         self._changed = threading.Condition()
 
     @contextmanager
@@ -37,7 +43,8 @@ class Room:
             self._changed.wait_for(lambda: not self.used or self.used + pixels <= self.pixels)
             self.used += pixels
         try:
-            yield
+            with self.giants if pixels >= GIANT else nullcontext():
+                yield
         finally:
             with self._changed:
                 self.used -= pixels

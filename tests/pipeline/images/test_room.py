@@ -13,7 +13,7 @@ from PIL import Image
 from pipeline.faults import BadImage
 from pipeline.images import decode as module
 from pipeline.images.decode import decode, use_decoded
-from pipeline.images.room import SMALL, Room
+from pipeline.images.room import GIANT, SMALL, Room
 from tests.pipeline.images.dirt import encoded, png, png_16
 
 MP = 1_000_000
@@ -118,3 +118,20 @@ def test_bands_change_nothing(monkeypatch):
     for pixels in (1, 60, 37 * 23):
         monkeypatch.setattr(module, "BAND_PIXELS", pixels)
         assert [decode(data).tobytes() for data in images] == [image.tobytes() for image in whole]
+
+
+def test_several_rooms_that_share_a_lock_hold_one_giant_at_once():
+    """As the decoding processes of one job do, each of which has a room of its own."""
+    watch, lock, rooms = Watch(), threading.Lock(), [Room(10 * GIANT) for _ in range(3)]
+    for room in rooms:
+        room.giants = lock
+    met = threading.Barrier(3)
+
+    def meet(room):
+        with room.taken(GIANT - 1):  # not giants: all three are in at once, or this breaks
+            met.wait(30)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda room: watch.use(room, GIANT), rooms * 3))
+        list(pool.map(meet, rooms))
+    assert watch.most == GIANT

@@ -153,18 +153,25 @@ class CacheJob:
             raise
         finally:
             bar.close()
-        commits = []
+        commits, errors = [], []
         for stream in streams:
             answers = stream.forward.results(len(self.settings.view_names))
             for target, said in zip(stream.targets, answers, strict=True):
-                if target in lacking:
+                if target not in lacking:
+                    continue
+                try:
                     commits.append(target.write(unit, stream.rows, said, quarantined))
-                    facts = {
-                        "seconds": round(time.time() - started, 3),
-                        "waited_for_images": round(waited, 3),  # seconds: large = decoding is what takes the time
-                        "halved_batches": stream.forward.halved,
-                    }
-                    target.note_telemetry(unit, facts)
+                except UserError as error:  # of this backbone alone, perhaps: the others' stores get theirs
+                    errors.append(error)
+                    continue
+                facts = {
+                    "seconds": round(time.time() - started, 3),
+                    "waited_for_images": round(waited, 3),  # seconds: large = decoding is what takes the time
+                    "halved_batches": stream.forward.halved,
+                }
+                target.note_telemetry(unit, facts)
+        if errors:
+            raise errors[0]
         return commits
 
     def _pass(

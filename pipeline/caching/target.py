@@ -149,17 +149,13 @@ class Target:
         """Commit a unit. A row whose representation cannot be stored is quarantined, for this backbone alone.
 
         Raises:
-            UserError: more samples are bad than the failure budget allows; nothing is stored.
+            UserError: more samples are bad than the failure budget allows, or the store has no room for them; it is
+                not committed.
         """
         good_R = np.asarray(in_range(said.embedding_RVD, self.settings.dtype).all(axis=1))
         reason = f"representation not finite or beyond the range of {self.settings.dtype}"
         unusable = [Quarantined(key=rows[row].key, reason=reason) for row in np.flatnonzero(~good_R).tolist()]
         bad = [*quarantined, *unusable]
-        try:
-            self.budget.check(unit, str(self.tars.paths[unit]), bad, len(rows) + len(quarantined))
-        except UserError as error:
-            self.note_failure(unit, error)
-            raise
         kept = [row for row, good in zip(rows, good_R, strict=True) if good]
         shape = (0, len(self.settings.view_names), len(VIEW_PARAMS))
         unit_rows = UnitRows(
@@ -169,7 +165,12 @@ class Target:
             keys=[row.key for row in kept],
             scores={name: value[good_R] for name, value in said.scores.items()},
         )
-        commit = self.store.write_unit(unit, unit_rows, bad)
+        try:
+            self.budget.check(unit, str(self.tars.paths[unit]), bad, len(rows) + len(quarantined))
+            commit = self.store.write_unit(unit, unit_rows, bad)
+        except UserError as error:
+            self.note_failure(unit, error)
+            raise
         record_path(self.path / "failures", unit).unlink(missing_ok=True)
         return commit
 

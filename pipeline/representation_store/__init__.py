@@ -4,7 +4,8 @@ from pipeline.representation_store.compression import Compressor
 from pipeline.representation_store.encoding import Dtype, largest
 from pipeline.representation_store.layout import SCORES, StoreLayout, UnitInfo, bytes_a_row, fit_rows
 from pipeline.representation_store.records import Commit
-from pipeline.representation_store.store import RepresentationStore, UnitRows
+from pipeline.representation_store.rows import UnitRows
+from pipeline.representation_store.store import RepresentationStore
 
 __all__ = [
     "SCORES",

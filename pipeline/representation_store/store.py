@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +22,7 @@ from pipeline.faults import Quarantined
 from pipeline.files import sweep_partials, write_bytes
 from pipeline.places import Place, reaching
 from pipeline.representation_store.arrays import create_arrays, open_arrays, shard_bytes
-from pipeline.representation_store.encoding import decode, encode, in_range, largest
+from pipeline.representation_store.encoding import decode, encode
 from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, as_begun, shard_shape
 from pipeline.representation_store.records import (
     Commit,
@@ -33,33 +32,11 @@ from pipeline.representation_store.records import (
     record_path,
     write_commit,
 )
+from pipeline.representation_store.rows import UnitRows, check_rows
 from pipeline.run_record import RUN_RECORD, keep_copy, recall, refuse_other, restore
 from pipeline.sealed import DamagedError
 
 Array = NDArray[Any]
-BEGIN_ANEW = (
-    "A tar that could not be read when a store was begun may be too full for it: begin another (output=<folder>)."
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnitRows:
-    """The rows of one unit, in tar order.
-
-    Attributes:
-        embedding_RVD: float32, finite and in the range of the store's dtype.
-        view_params_RVP: float32, NaN = does not apply.
-        label_R: int32, −1 = unlabelled.
-        keys: the sample keys.
-        scores: ``task_loss`` (R, V) float32 in nats, ``entropy`` (R, V) float32 in nats, ``top1_correct`` (R, V) bool;
-            empty when the backbone has no classifier for these labels.
-    """
-
-    embedding_RVD: Array
-    view_params_RVP: Array
-    label_R: Array
-    keys: Sequence[str]
-    scores: Mapping[str, Array]
 
 
 class RepresentationStore:
@@ -257,7 +234,7 @@ class RepresentationStore:
             ValueError: shapes do not fit the layout, a value is not finite or out of range.
             UserError: more rows, or a longer key, than the store was made for.
         """
-        self._check(rows)
+        check_rows(rows, self.layout)
         keys = np.array([key.encode() for key in rows.keys], dtype=self.specs["key"].dtype)
         values = {
             **encode(rows.embedding_RVD, self.layout.dtype),
@@ -302,26 +279,6 @@ class RepresentationStore:
     def shard_path(self, array: str, unit: int) -> Place:
         """The one object that holds a unit's region of an array."""
         return self.path / array / "c" / "/".join([str(unit), *("0" for _ in self.specs[array].axes)])
-
-    def _check(self, rows: UnitRows) -> None:
-        count, layout = len(rows.keys), self.layout
-        if count > layout.rows:
-            raise UserError(f"{count} rows, but the store has room for {layout.rows} a unit. {BEGIN_ANEW}")
-        shapes = {
-            "embedding": (rows.embedding_RVD.shape, (count, len(layout.views), layout.width)),
-            "view_params": (rows.view_params_RVP.shape, (count, len(layout.views), len(layout.view_params))),
-            "label": (rows.label_R.shape, (count,)),
-            **{name: (value.shape, (count, len(layout.views))) for name, value in rows.scores.items()},
-        }
-        for name, (got, expected) in shapes.items():
-            if got != expected:
-                raise ValueError(f"{name}: shape {got}, expected {expected}")
-        if not in_range(rows.embedding_RVD, layout.dtype).all():
-            limit = largest(layout.dtype)
-            raise ValueError(f"an embedding is not finite or beyond the range of {layout.dtype} (±{limit:g})")
-        for key in rows.keys:
-            if len(key.encode()) > layout.key_bytes:
-                raise UserError(f"key '{key}' is longer than the {layout.key_bytes} bytes of this store. {BEGIN_ANEW}")
 
     def _write_shard(self, name: str, unit: int, value: Array) -> str | None:
         spec, path = self.specs[name], self.shard_path(name, unit)

@@ -321,3 +321,13 @@ def test_a_backbone_that_gives_nothing_but_nan_fails_the_unit(packed, backbone, 
         job.run(0, Silent())
     assert job.store.committed() == []
     assert "not finite" in read_json(tmp_path / "store" / "failures" / "000000.json")["reason"]
+
+
+def test_a_backbone_that_fails_does_not_keep_the_others_from_their_stores(packed, backbone, tmp_path):
+    stores = {tmp_path / "bad": backbone, tmp_path / "good": {**backbone, "seed": 1}}
+    job = CacheJob(tars=packed, stores=stores, settings=CacheSettings())
+    job.backbones[0].network.embed = lambda images, taps: [torch.full((len(images), 512), torch.nan)]
+    with pytest.raises(UserError, match="not finite"):
+        job.run(0, Silent())
+    assert [target.lacks(0) for target in job.targets] == [True, False]
+    assert job.missing() == [0, 1, 2]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,14 @@ def test_a_failing_unit_stops_no_other_unit_but_the_next_stage(here: Path, capsy
 
 
 def test_ctrl_c_leaves_what_the_same_command_goes_on_with(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        _ctrl_c(capsys)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stage=gather", "interrupt='1'"]) == 130
     assert "this goes on:\n  submit stage=gather" in capsys.readouterr().err
     assert main(["stage=gather"]) == 0

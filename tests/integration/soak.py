@@ -109,10 +109,10 @@ def start(folder: Path, runs: Path, processes: int) -> subprocess.Popen[str]:
     (runs / "configs" / "backbone").mkdir(parents=True, exist_ok=True)
     (runs / "configs" / "backbone" / "tiny.yaml").write_text(BACKBONE)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    log = (runs / "output.txt").open("a")
-    return subprocess.Popen(
-        command(folder, runs, processes), cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True
-    )
+    with (runs / "output.txt").open("a") as log:
+        return subprocess.Popen(
+            command(folder, runs, processes), cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, text=True
+        )
 
 
 def commits(runs: Path) -> int:

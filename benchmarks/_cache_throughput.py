@@ -113,33 +113,40 @@ def measure(values: dict[str, Any], arguments: argparse.Namespace, folder: Path)
     forward.run(batch_size)
     rate = batch_size / seconds(lambda: forward.run(batch_size), device)
     images = max(2, round(rate * arguments.seconds / arguments.views))
-    for unit in range(arguments.rounds + 1):
-        write_tar(folder / f"{unit:05d}.tar", images if unit else 2 * arguments.views, pictures)
-    tars = open_packed({"kind": "webdataset", "root": str(folder), "class_list": CLASS_LIST})
-    all_views, one_view = job(tars, "all", names), job(tars, "one", names[:1])
+    views = images * arguments.views
+    jobs = []
+    # as many views of one kind as of the other, so that both are cut into the same batches
+    for name, count, kinds in (("all", images, names), ("one", views, names[:1])):
+        (folder / name).mkdir()
+        for unit in range(arguments.rounds + 1):
+            write_tar(folder / name / f"{unit:05d}.tar", count if unit else 2, pictures)
+        tars = open_packed({"kind": "webdataset", "root": str(folder / name), "class_list": CLASS_LIST})
+        jobs.append(job(tars, f"{name}_store", kinds))
+    all_views, one_view = jobs
     all_views.run(0, Silent())  # starts the workers
     one_view.run(0, Silent())
     print(f"{time.perf_counter() - began:.0f} s: ready, batches of {batch_size}, {images} images a round", flush=True)
-    views = images * arguments.views
-    found: dict[str, list[float]] = {"ours": [], "forward": [], "one_view": [], "ratio": []}
+    found: dict[str, list[float]] = {"ours": [], "forward": [], "one_view": []}
     for unit in range(1, arguments.rounds + 1):
         before = views / seconds(lambda: forward.run(views), device)
         ours = views / seconds(lambda unit=unit: all_views.run(unit, Silent()), device)
         after = views / seconds(lambda: forward.run(views), device)
-        one = images / seconds(lambda unit=unit: one_view.run(unit, Silent()), device)
-        for key, value in {"ours": ours, "forward": (before + after) / 2, "one_view": one}.items():
+        one = views / seconds(lambda unit=unit: one_view.run(unit, Silent()), device)
+        forward_rate = 2 / (1 / before + 1 / after)
+        for key, value in {"ours": ours, "forward": forward_rate, "one_view": one}.items():
             found[key].append(value)
-        found["ratio"].append(2 * ours / (before + after))
         print(
-            f"round {unit}: ours {ours:.1f}/s, forward {before:.1f} and {after:.1f}/s, one view at a time {one:.1f}/s"
+            f"round {unit}: ours {ours:.1f}/s, forward {before:.1f} and {after:.1f}/s, one view at a time {one:.1f}/s",
+            flush=True,
         )
-    middle = {key: statistics.median(value) for key, value in found.items()}
+    # over all rounds together: views by time, so that a round that the machine was slow in counts as the time it took
+    whole = {key: statistics.harmonic_mean(value) for key, value in found.items()}
     return {
-        "cache_images_views_per_s": round(middle["ours"], 2),
-        "forward_only_per_s": round(middle["forward"], 2),
-        "ratio": round(middle["ratio"], 4),
-        "ratios": [round(ratio, 4) for ratio in found["ratio"]],
-        "one_view_at_a_time_ratio": round(middle["ours"] / middle["one_view"], 4),
+        "cache_images_views_per_s": round(whole["ours"], 2),
+        "forward_only_per_s": round(whole["forward"], 2),
+        "ratio": round(whole["ours"] / whole["forward"], 4),
+        "ratios": [round(a / b, 4) for a, b in zip(found["ours"], found["forward"], strict=True)],
+        "one_view_at_a_time_ratio": round(whole["ours"] / whole["one_view"], 4),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "images_a_round": images,
         "views": arguments.views,
@@ -155,9 +162,9 @@ def main(description: str) -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["vit_small_patch16_224", "vit_large_patch16_224"])
-    parser.add_argument("--seconds", type=float, default=12, help="of forward passes in each measurement")
+    parser.add_argument("--seconds", type=float, default=5, help="of forward passes in each measurement")
     parser.add_argument("--views", type=int, default=7, help="random views of each image")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--compile", default="auto", choices=["auto", "on", "off"])
     parser.add_argument("--decode", default="auto", choices=["auto", "threads", "processes"])

@@ -40,6 +40,7 @@ from cluster.progress import progress_on
 from pipeline.errors import UserError
 from pipeline.evaluation.rows import read_rows
 from pipeline.evaluation.scoring import Scorer
+from pipeline.heads.base import Head
 from pipeline.metrics.r_auroc import r_auroc
 from pipeline.progress import Progress
 from pipeline.representation_store import (
@@ -89,16 +90,16 @@ def unit_rows(store: RepresentationStore, unit: int) -> UnitRows:
     )
 
 
-def empty_like(store: RepresentationStore, path: Path, form: Form) -> RepresentationStore:
-    """A store of the same rows in another form, without rows."""
-    rows, chunk_rows = fit_rows(store.layout.rows, store.layout.width, form.dtype)
+def empty_like(store: RepresentationStore, path: Path, form: Form, *, same_chunks: bool = False) -> RepresentationStore:
+    """A store of the same rows in another form, without rows; with the chunks that caching would take, or the same."""
+    rows, chunk_rows = fit_rows(max(store.counts().values()), store.layout.width, form.dtype)
     layout = replace(
         store.layout,
         dtype=form.dtype,
         compressor=form.compressor,
         compression_level=form.level,
-        rows=rows,
-        chunk_rows=chunk_rows,
+        rows=store.layout.rows if same_chunks else rows,
+        chunk_rows=store.layout.chunk_rows if same_chunks else chunk_rows,
     )
     return RepresentationStore.create(path, layout, {k: v for k, v in store.run.items() if k != "layout"})
 
@@ -133,12 +134,16 @@ def some_units(source: RepresentationStore, megabytes: float) -> Iterator[UnitRo
         yield rows
 
 
-def scores_of(
+def heads_on(
     experiment: Experiment, source: RepresentationStore, dtype: Dtype, folder: Path, progress: Progress
-) -> dict[str, float]:
-    """Downstream dataset → median R-AUROC over the seeds of heads trained on embeddings that went through ``dtype``."""
+) -> list[Head]:
+    """The experiment's head, one a seed, trained on embeddings that went through ``dtype``.
+
+    Chunks are the source's, since the order of the batches depends on them: only the numbers differ.
+    """
     config = experiment.stages["train_head"]
-    store = empty_like(source, folder / "store", Form(dtype=dtype, compressor="none", level=1))
+    form = Form(dtype=dtype, compressor="none", level=1)
+    store = empty_like(source, folder / "store", form, same_chunks=True)
     bar = progress.bar(f"write as {dtype}", len(source.counts()), "units")
     for unit in source.counts():
         store.write_unit(unit, unit_rows(source, unit))
@@ -146,7 +151,11 @@ def scores_of(
     bar.close()
     summary = summarise(store, None)
     train(store=store, head=experiment.head, config=config, summary=summary, folder=folder / "heads", progress=progress)
-    heads = [load_head(seed_folder(folder / "heads", seed)) for seed in config.seeds]
+    return [load_head(seed_folder(folder / "heads", seed)) for seed in config.seeds]
+
+
+def scores_of(experiment: Experiment, heads: Sequence[Head], dtype: Dtype) -> dict[str, float]:
+    """Downstream dataset → median R-AUROC over ``heads`` of embeddings that went through ``dtype``."""
     evaluate: Any = make_stage("evaluate", experiment)
     found = {}
     for name in experiment.downstream:
@@ -168,12 +177,15 @@ def all_scores(
 ) -> dict[str, dict[str, float]]:
     """Dtype → dataset → R-AUROC; numbers that cannot differ are not computed twice."""
     own = source.layout.dtype
-    reference = scores_of(experiment, source, own, folder / own, progress)
+    reference = scores_of(experiment, heads_on(experiment, source, own, folder / own, progress), own)
     found = {}
     for dtype in get_args(Dtype):
         # float32 holds every float16, so the numbers are the same
         same = dtype == own or (dtype == "float32" and own == "float16")
-        found[dtype] = reference if same else scores_of(experiment, source, dtype, folder / dtype, progress)
+        if same:
+            found[dtype] = reference
+        else:
+            found[dtype] = scores_of(experiment, heads_on(experiment, source, dtype, folder / dtype, progress), dtype)
     return found
 
 

@@ -1,7 +1,20 @@
 """For all tests."""
 
+from collections.abc import Iterator
+
+import pytest
+import torch
 from hypothesis import settings
 
 # Busy machines are slow at times: how long an example takes says nothing about what is tested.
 settings.register_profile("hedgerow", deadline=None)
 settings.load_profile("hedgerow")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    """As in the processes that tests start: bytes are equal for equal numbers of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

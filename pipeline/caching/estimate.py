@@ -24,7 +24,6 @@ from pipeline.caching.workers import Threads, cores
 from pipeline.errors import UserError
 from pipeline.estimate import Estimate
 from pipeline.files import read_json
-from pipeline.images.prepared import ViewPlan
 from pipeline.representation_store import RepresentationStore, StoreLayout, bytes_a_row
 from pipeline.representation_store.layout import array_specs
 from pipeline.representation_store.records import committed_units, record_path
@@ -53,14 +52,14 @@ def estimate(job: CacheJob, *, batches: int = 0) -> Estimate:
         None if count is None or layout is None else count * bytes_a_row(layout)
         for count, layout in zip(rows, layouts, strict=True)
     ]
-    objects = [_objects(layout) for layout in layouts]
     units = [len(target.missing()) for target in job.targets]
+    of_a_unit = [(None, None) if layout is None else (_files(layout), _inodes(layout)) for layout in layouts]
+    files, inodes = (
+        [None if made is None else count * (made + RECORDS) for count, made in zip(units, kind, strict=True)]
+        for kind in zip(*of_a_unit, strict=True)
+    )
     return Estimate(
-        views=_sum(views),
-        bytes=_sum(sizes),
-        files=sum(count * (files + RECORDS) for count, (files, _) in zip(units, objects, strict=True)),
-        inodes=sum(count * (inodes + RECORDS) for count, (_, inodes) in zip(units, objects, strict=True)),
-        hours=_hours(job, rows, batches),
+        views=_sum(views), bytes=_sum(sizes), files=_sum(files), inodes=_sum(inodes), hours=_hours(job, rows, batches)
     )
 
 
@@ -97,12 +96,14 @@ def _width(values: Mapping[str, Any]) -> int | None:
         return None
 
 
-def _objects(layout: StoreLayout | None) -> tuple[int, int]:
-    """Files and inodes of a unit's arrays: each file lies in a folder for every axis but the last."""
-    if layout is None:
-        return 0, 0
-    axes = [len(spec.axes) for spec in array_specs(layout).values()]
-    return len(axes), sum(count + 1 for count in axes)
+def _files(layout: StoreLayout) -> int:
+    """Of a unit's arrays: one object each."""
+    return len(array_specs(layout))
+
+
+def _inodes(layout: StoreLayout) -> int:
+    """Of these files and their folders: each lies in one for every axis but the last."""
+    return sum(len(spec.axes) + 1 for spec in array_specs(layout).values())
 
 
 # -- hours
@@ -168,14 +169,7 @@ def seconds_an_image(job: CacheJob, batches: int) -> float:
     """
     backbones = make_backbones([target.backbone_values for target in job.targets])
     streams = [Forward(group, [None] * len(group.members), find_batch_size(group)) for group in groups(backbones)]
-    plan = ViewPlan(
-        class_names=job.tars.class_names,
-        unlabelled="unlabelled",
-        views=job.settings.view_names,
-        seed=job.settings.seed,
-        augmentation=job.settings.augmentation,
-        preprocessings=tuple(stream.group.network.preprocessing for stream in streams),
-    )
+    plan = job.plan_for([stream.group.network.preprocessing for stream in streams])
     workers = Threads(plan, job.settings.workers or cores())
     size = streams[0].batch_size
     images, seen, start = 0, 0, 0.0

@@ -60,7 +60,6 @@ class Forward:
         """
         self.group = group
         self.batch_size = batch_size
-        self.halved = 0  # how often a batch did not fit into the device's memory
         self._class_indices = [None if index is None else index.to(group.network.device) for index in class_indices]
         size = group.network.preprocessing.size
         pinned = group.network.device.type == "cuda"
@@ -76,6 +75,7 @@ class Forward:
     def begin(self) -> None:
         """Forget everything: a new unit begins."""
         self._filled = 0
+        self.halved = 0  # how often a batch did not fit into the device's memory
         self._kept = [
             _Kept(class_indices=index, width=backbone.width)
             for index, backbone in zip(self._class_indices, self.group.members, strict=True)

@@ -23,6 +23,7 @@ from pipeline.errors import UserError
 from pipeline.faults import Quarantined
 from pipeline.images.packed import PackedTars
 from pipeline.images.prepared import Prepared, ViewPlan
+from pipeline.images.preprocessing import Preprocessing
 from pipeline.images.views import ViewsOfImage
 from pipeline.places import Place
 from pipeline.progress import Progress
@@ -90,14 +91,18 @@ class CacheJob:
 
     @cached_property
     def plan(self) -> ViewPlan:
-        """What is made of every image; its preprocessings are those of the streams."""
+        """What is made of every image for the streams."""
+        return self.plan_for([stream.preprocessing for stream in self.streams])
+
+    def plan_for(self, preprocessings: Sequence[Preprocessing]) -> ViewPlan:
+        """What is made of every image for backbones with these preprocessings."""
         return ViewPlan(
             class_names=self.tars.class_names,
             unlabelled=self.settings.unlabelled,
             views=self.settings.view_names,
             seed=self.settings.seed,
             augmentation=self.settings.augmentation,
-            preprocessings=tuple(stream.preprocessing for stream in self.streams),
+            preprocessings=tuple(preprocessings),
         )
 
     @cached_property

@@ -105,7 +105,8 @@ class Target:
         """Views a batch, as the config or the store that was begun says; None = to be found."""
         if self.settings.batch_size != "auto":
             return self.settings.batch_size
-        return None if self.began is None else int(self.began["batch_size"])
+        began = self.began
+        return None if began is None else int(began["batch_size"])
 
     # -- with the backbone
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -120,21 +120,22 @@ class WebDataset(Dataset):
         A sample whose label cannot be used comes unlabelled; caching quarantines it with the reason.
         """
         class_names = self.class_names()
+        labels = {name: label for label, name in enumerate(class_names)}
         for path in self.tars():
             for sample in read_tar(path):
                 if isinstance(sample, TarSample):
                     yield LabelledImage(
                         key=sample.key,
-                        class_name=_class_of(sample, class_names),
+                        class_name=_class_of(sample, class_names, labels),
                         data=sample.data,
                         extension=sample.extension,
                         source=path.name,
                     )
 
 
-def _class_of(sample: TarSample, class_names: list[str]) -> str | None:
+def _class_of(sample: TarSample, class_names: list[str], labels: Mapping[str, int]) -> str | None:
     try:
-        label = label_of(sample, class_names, absent="unlabelled")
+        label = label_of(sample, labels, absent="unlabelled")
     except BadLabel:
         return None
     return class_names[label] if label >= 0 else None

@@ -7,8 +7,9 @@ Shapes: V views, H height, W width, C = 3 channels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from PIL import Image
@@ -41,6 +42,11 @@ class ViewPlan:
     augmentation: AugmentationConfig
     preprocessings: tuple[Preprocessing, ...]
 
+    @cached_property
+    def labels(self) -> Mapping[str, int]:
+        """Class name → label."""
+        return {name: label for label, name in enumerate(self.class_names)}
+
     @property
     def shapes(self) -> tuple[tuple[int, int, int, int], ...]:
         """(V, H, W, C) of the pixels for each preprocessing."""
@@ -62,7 +68,7 @@ def prepare(sample: TarSample | Quarantined, plan: ViewPlan) -> Prepared:
     if not isinstance(sample, TarSample):
         return Prepared(key=sample.key, reason=sample.reason)
     try:
-        label = label_of(sample, plan.class_names, absent=plan.unlabelled)
+        label = label_of(sample, plan.labels, absent=plan.unlabelled)
         views = use_decoded(sample.data, lambda image: _views(image, sample.key, plan))
     except BadSample as error:
         return Prepared(key=sample.key, reason=str(error))

@@ -138,33 +138,33 @@ def index_tar(path: Place) -> TarIndex:
 
 
 def label_of(
-    sample: TarSample, class_names: Sequence[str], *, absent: Literal["refused", "unlabelled"] = "refused"
+    sample: TarSample, labels: Mapping[str, int], *, absent: Literal["refused", "unlabelled"] = "refused"
 ) -> int:
     """The label of a sample, from ``cls`` (a decimal index), else ``json`` (``label`` or ``cls``: an index or a class
     name; ``class``: a class name; null: unlabelled), else ``txt`` (a class name).
 
     Args:
         sample: the sample.
-        class_names: the classes; the index of a name is its label.
+        labels: class name → label, from 0; asked for each sample, so no list that would be searched.
         absent: what a sample without a label is: a fault, or unlabelled (-1).
 
     Raises:
         BadLabel: missing, not a whole number, negative, out of range, or no class of that name.
     """
     if "cls" in sample.fields:
-        return _index(_text(sample.fields["cls"], "cls"), "cls", len(class_names))
+        return _index(_text(sample.fields["cls"], "cls"), "cls", len(labels))
     if "json" in sample.fields:
         record = _record(sample.fields["json"])
         for name in ("label", "cls", "class"):
             value = record.get(name)
             if isinstance(value, str):
-                return _index_of_name(value, f"json {name}", class_names)
+                return _index_of_name(value, f"json {name}", labels)
             if value is not None:
-                return _index(json.dumps(value), f"json {name}", len(class_names))
+                return _index(json.dumps(value), f"json {name}", len(labels))
         if not {"label", "cls", "class"}.isdisjoint(record):
             return -1  # null: said to be unlabelled, as packing does
     if "txt" in sample.fields:
-        return _index_of_name(_text(sample.fields["txt"], "txt"), "txt", class_names)
+        return _index_of_name(_text(sample.fields["txt"], "txt"), "txt", labels)
     if absent == "refused":
         raise BadLabel("label missing: no cls, no label in json, no txt")
     return -1
@@ -197,8 +197,8 @@ def _index(text: str, where: str, classes: int) -> int:
     return label
 
 
-def _index_of_name(name: str, where: str, class_names: Sequence[str]) -> int:
+def _index_of_name(name: str, where: str, labels: Mapping[str, int]) -> int:
     try:
-        return class_names.index(name)
-    except ValueError:
-        raise BadLabel(f"{where} says '{name[:80]}', which is none of the {len(class_names)} classes") from None
+        return labels[name]
+    except KeyError:
+        raise BadLabel(f"{where} says '{name[:80]}', which is none of the {len(labels)} classes") from None

@@ -50,14 +50,6 @@ def make_batch(head, rows, seed=0):
     )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 heads = pytest.mark.parametrize("name", head_names())
 trained = pytest.mark.parametrize("name", [n for n in head_names() if make_head({"kind": n}).needs.training])
 

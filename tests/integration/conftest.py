@@ -7,11 +7,9 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from cluster.submit import main
 from pipeline.files import read_json, sha256_file
@@ -63,15 +61,6 @@ def tree(folder: Path) -> dict[str, str]:
     """Every file's bytes; telemetry is of the run, not of the result."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "telemetry" not in path.parts]
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> Iterator[None]:
-    """As in the processes that are killed: bytes are equal for equal numbers of threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from cluster.compose import compose
 from pipeline.errors import UserError
@@ -21,14 +20,6 @@ BASE = (
     *("experiment=demo_digits", "dataset.images_per_class=1", "backbone=one"),
     *("cache.random_views=1", "cache.workers=1", "pack.min_tars=2"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

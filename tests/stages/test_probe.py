@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from pipeline.config import parse
@@ -27,14 +26,6 @@ WIDTH, CLASSES, COUNTS = 48, 4, (60, 0, 80)
 NAMES = [f"c{index}" for index in range(CLASSES)]
 STREAM = {"solver": "stream", "memory_gb": 1e-9, "l2": [0.1, 0.01], "min_steps": 30, "batch_size": 64, "window": 50}
 SOLVERS = pytest.mark.parametrize("solver", [{}, STREAM], ids=["exact", "stream"])
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write_store(path: Path, *, classifier: bool = False, informative: bool = True) -> RepresentationStore:

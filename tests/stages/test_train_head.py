@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 import yaml
 
 from pipeline.config import parse, to_plain
@@ -14,14 +13,6 @@ from stages.base import Experiment, make_stage, stage_class
 from tests.pipeline.training.conftest import make_store
 
 HEAD = {"kind": "loss_prediction", "hidden": 8}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from pipeline.datasets import make_dataset
 from pipeline.images.packed import PackedTars, open_packed
@@ -13,14 +12,6 @@ from pipeline.images.packing import PackJob
 from pipeline.progress import Silent
 
 BACKBONE = {"model": "resnet10t", "weights": "random", "size": 32, "num_classes": 70, "device": "cpu"}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def pack(folder: Path, **values: object) -> PackedTars:

@@ -74,7 +74,7 @@ def test_what_cannot_be_known_is_not_guessed(packed, backbone, tmp_path):
     told = estimate(job(unknown, tmp_path, backbone))
     assert (told.views, told.bytes, told.hours) == (None, None, {})
     tapped = estimate(job(packed, tmp_path, {**backbone, "layer": 1}))
-    assert tapped.bytes is None
+    assert (tapped.bytes, tapped.files, tapped.inodes) == (None, None, None)
     assert tapped.views is not None
     one = replace(packed, units=packed.units[:1], paths=packed.paths[:1])  # 23 images
     with pytest.raises(UserError, match="too few images to time a batch of 32 views"):

@@ -34,7 +34,7 @@ def _fault(item):
     if not isinstance(item, TarSample):
         return item.reason
     try:
-        label_of(item, [f"class {i}" for i in range(CLASSES)])
+        label_of(item, {f"class {i}": i for i in range(CLASSES)})
         assert decode(item.data).mode == "RGB"
     except BadSample as error:
         return str(error)

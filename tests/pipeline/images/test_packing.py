@@ -117,7 +117,9 @@ def test_everything_comes_back(tmp_path):
     for sample, image in zip(found, Made().images(), strict=True):
         assert isinstance(sample, TarSample)
         assert (sample.key, sample.data, sample.extension) == (image.key, image.data, image.extension)
-        assert label_of(sample, NAMES) == (-1 if image.class_name is None else NAMES.index(image.class_name))
+        assert label_of(sample, {name: i for i, name in enumerate(NAMES)}) == (
+            -1 if image.class_name is None else NAMES.index(image.class_name)
+        )
         assert json.loads(sample.fields["json"]) == {"class": image.class_name, "source": image.source}
     assert packed.longest_key == max(len(image.key) for image in Made().images())
     assert packed.max_samples == max(unit.samples for unit in packed.units)

@@ -13,7 +13,7 @@ from pipeline.images.archive import BrokenTar, Member
 from pipeline.images.grouping import MAX_IMAGE_BYTES, grouped
 from pipeline.images.tars import TarSample, index_tar, label_of, read_tar
 
-CLASSES = ["ant", "bee", "cat"]
+CLASSES = {"ant": 0, "bee": 1, "cat": 2}
 
 
 def outcome(path):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows
 
@@ -53,11 +52,3 @@ def store(tmp_path: Path) -> RepresentationStore:
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., RepresentationStore]:
     return lambda counts, **options: make_store(tmp_path / "other", counts, **options)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -27,8 +27,9 @@ def submit(configs: Path, runs: Path, *arguments: str) -> int:
 
 
 def test_two_processes_make_the_bytes_of_one_and_a_broken_tar_fails_alone(
-    configs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    configs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the processes that are started; this one has one thread, too
     assert submit(configs, tmp_path, "stage=pack") == 0
     [tar] = tmp_path.glob("pack-*/tars/00002.tar")
     runs = {processes: tmp_path / str(processes) for processes in (1, 2)}

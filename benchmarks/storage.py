@@ -1,21 +1,17 @@
-"""What each dtype and compressor of the representation store costs and gives, on real embeddings.
+"""What each dtype and compressor of the representation store costs, on real embeddings.
 
     python -m benchmarks.storage [experiment=demo] [key=value …] [--rounds 3] [--mb 200] [--levels 1,5] [--store DIR]
 
-The experiment's chain up to `evaluate` must be done (`submit stage=[pack,cache,probe,train_head,evaluate] …` with the
-same settings): its upstream store is written anew in every form, and its downstream stores are read.
+The experiment's cache must be done (`submit stage=[pack,cache] …` with the same settings); its rows are written anew in
+every form.
 
 * bytes a view: of the embedding (with its scale) of one view of one image, on the disk; and the same by dimension;
 * write, read: GB/s, counting each number as the 2 bytes that float16 takes, so that all lines compare. Writing is
   `write_unit`, durable and with its checksums; reading is what training reads, from the page cache. The forms take
   turns in every round, in this one process, and the best round of each is shown;
-* R-AUROC difference: the experiment's head is trained anew, with all its seeds, on embeddings that went through the
-  dtype, and evaluated on downstream embeddings that did too; minus the same with the dtype of the experiment's store,
-  both as the median of the seeds. The largest difference over the downstream datasets is shown. Compressors change no
-  number, so this depends on the dtype alone.
 
 Embeddings of a float16 store leave 13 bits of a float32 number zero, so the compressed sizes of float32 are then too
-small; for true ones, run the chain with cache.dtype=float32, which also makes float32 the reference.
+small; for true ones, run the chain with cache.dtype=float32. What a dtype does to R-AUROC: benchmarks/dtype_scores.py.
 
 Run it on a quiet machine. The last line is JSON.
 """
@@ -26,23 +22,17 @@ import argparse
 import itertools
 import json
 import shutil
-import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from cluster.compose import compose
 from cluster.overrides import read
 from cluster.progress import progress_on
 from pipeline.errors import UserError
-from pipeline.evaluation.rows import read_rows
-from pipeline.evaluation.scoring import Scorer
-from pipeline.heads.base import Head
-from pipeline.metrics.r_auroc import r_auroc
-from pipeline.progress import Progress
 from pipeline.representation_store import (
     SCORES,
     Compressor,
@@ -51,11 +41,7 @@ from pipeline.representation_store import (
     UnitRows,
     fit_rows,
 )
-from pipeline.representation_store.encoding import as_stored
-from pipeline.training.checkpoints import load_head
-from pipeline.training.loop import seed_folder, train
-from pipeline.training.summary import summarise
-from stages.base import Experiment, make_stage
+from stages.base import make_stage
 
 
 @dataclass(kw_only=True)
@@ -134,72 +120,15 @@ def some_units(source: RepresentationStore, megabytes: float) -> Iterator[UnitRo
         yield rows
 
 
-def heads_on(
-    experiment: Experiment, source: RepresentationStore, dtype: Dtype, folder: Path, progress: Progress
-) -> list[Head]:
-    """The experiment's head, one a seed, trained on embeddings that went through ``dtype``.
-
-    Chunks are the source's, since the order of the batches depends on them: only the numbers differ.
-    """
-    config = experiment.stages["train_head"]
-    form = Form(dtype=dtype, compressor="none", level=1)
-    store = empty_like(source, folder / "store", form, same_chunks=True)
-    bar = progress.bar(f"write as {dtype}", len(source.counts()), "units")
-    for unit in source.counts():
-        store.write_unit(unit, unit_rows(source, unit))
-        bar.advance()
-    bar.close()
-    summary = summarise(store, None)
-    train(store=store, head=experiment.head, config=config, summary=summary, folder=folder / "heads", progress=progress)
-    return [load_head(seed_folder(folder / "heads", seed)) for seed in config.seeds]
-
-
-def scores_of(experiment: Experiment, heads: Sequence[Head], dtype: Dtype) -> dict[str, float]:
-    """Downstream dataset → median R-AUROC over ``heads`` of embeddings that went through ``dtype``."""
-    evaluate: Any = make_stage("evaluate", experiment)
-    found = {}
-    for name in experiment.downstream:
-        rows = read_rows(RepresentationStore.open(evaluate.cache_of(name).folder / "store"))
-        scorer = Scorer(replace(rows, representation_ND=as_stored(rows.representation_ND, dtype)))
-        values = []
-        for head in heads:
-            scored = scorer.score(head)
-            value = r_auroc(scored.uncertainty[scored.primary], scored.retrieval)
-            if isinstance(value, float):
-                values.append(value)
-        if values:
-            found[name] = statistics.median(values)
-    return found
-
-
-def all_scores(
-    experiment: Experiment, source: RepresentationStore, folder: Path, progress: Progress
-) -> dict[str, dict[str, float]]:
-    """Dtype → dataset → R-AUROC; numbers that cannot differ are not computed twice."""
-    own = source.layout.dtype
-    reference = scores_of(experiment, heads_on(experiment, source, own, folder / own, progress), own)
-    found = {}
-    for dtype in get_args(Dtype):
-        # float32 holds every float16, so the numbers are the same
-        same = dtype == own or (dtype == "float32" and own == "float16")
-        if same:
-            found[dtype] = reference
-        else:
-            found[dtype] = scores_of(experiment, heads_on(experiment, source, dtype, folder / dtype, progress), dtype)
-    return found
-
-
-def table(measured: Sequence[Form], change: Mapping[str, Mapping[str, float]], width: int) -> str:
+def table(measured: Sequence[Form], width: int) -> str:
     """Markdown."""
     heads = ["dtype", "compressor", "level", "bytes a view", "bytes a dimension", "write GB/s", "read GB/s"]
-    heads.append("R-AUROC difference")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for form in measured:
-        off = max(change.get(form.dtype, {}).values(), key=abs, default=None)
         lines.append(
             f"| {form.dtype} | {form.compressor} | {'' if form.compressor == 'none' else form.level} "
             f"| {form.bytes_a_view:.0f} | {form.bytes_a_view / width:.3f} | {max(form.write_gb_s):.3f} "
-            f"| {max(form.read_gb_s):.3f} | {'not measured' if off is None else f'{off:+.4f}'} |"
+            f"| {max(form.read_gb_s):.3f} |"
         )
     return "\n".join(lines)
 
@@ -211,7 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mb", type=float, default=200, help="of float16 embeddings that are written and read, 10⁶ B")
     parser.add_argument("--levels", default="1,5", help="of the compressors")
-    parser.add_argument("--no-training", action="store_true", help="leave the R-AUROC differences out")
     options = parser.parse_args(arguments)
     experiment = compose(read(options.settings).overrides).experiment
     path = options.store or make_stage("cache", experiment).folder / "store"
@@ -228,10 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measure(source, made, form, folder / "speed")
             bar.advance()
         bar.close()
-        scores = {} if options.no_training else all_scores(experiment, source, folder, progress)
-    own = scores.get(source.layout.dtype, {})
-    change = {dtype: {name: found[name] - own[name] for name in own} for dtype, found in scores.items()}
-    print(table(measured, change, source.layout.width))
+    print(table(measured, source.layout.width))
     rows = [
         {
             "dtype": form.dtype,
@@ -245,11 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for form in measured
     ]
     facts = {"width": source.layout.width, "views": len(source.layout.views), "rows": sum(source.counts().values())}
-    print(
-        json.dumps(
-            {"forms": rows, "r_auroc": scores, "r_auroc_difference": change, "stored_as": source.layout.dtype, **facts}
-        )
-    )
+    print(json.dumps({"forms": rows, "stored_as": source.layout.dtype, **facts}))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m benchmarks.dtype_scores [experiment=demo] [key=value …] [--seeds 12] [--orders 0,1,2,3] [--noise 3]
 
 The experiment's chain up to `evaluate` must be done with the same settings. For each order of the batches
-(`train_head.data_seed`), its head is trained with so many seeds on the upstream embeddings as they are stored, and again
-on the same through int8; both are scored on the first downstream dataset, and every seed is compared with itself. In
-the first order, further:
+(`train_head.data_seed`), its head is trained with so many seeds on the upstream embeddings as they are stored, and
+again on the same through int8; both are scored on the first downstream dataset, and every seed is compared with itself.
+In the first order, further:
 
 * int8 when scoring only, and when training only;
 * random noise of a thousandth on what trains the head, in several draws: what a difference looks like that means

@@ -23,6 +23,7 @@ from sklearn.datasets import load_sample_images
 from pipeline.backbones import Group, groups, make_backbone
 from pipeline.backbones.memory import keep_freed_memory
 from pipeline.caching import CacheJob, CacheSettings
+from pipeline.caching.workers import Processes, cores
 from pipeline.images.packed import PackedTars, open_packed
 from pipeline.progress import Silent
 
@@ -115,11 +116,13 @@ def measure(values: dict[str, Any], arguments: argparse.Namespace, folder: Path)
     images = max(2, round(rate * arguments.seconds / arguments.views))
     views = images * arguments.views
     jobs = []
+    # decoding processes start one by one, as there are images for them
+    warm = 6 * (arguments.workers or cores()) if isinstance(trial._workers, Processes) else 2
     # as many views of one kind as of the other, so that both are cut into the same batches
     for name, count, kinds in (("all", images, names), ("one", views, names[:1])):
         (folder / name).mkdir()
         for unit in range(arguments.rounds + 1):
-            write_tar(folder / name / f"{unit:05d}.tar", count if unit else 2, pictures)
+            write_tar(folder / name / f"{unit:05d}.tar", count if unit else warm, pictures)
         tars = open_packed({"kind": "webdataset", "root": str(folder / name), "class_list": CLASS_LIST})
         jobs.append(job(tars, f"{name}_store", kinds))
     all_views, one_view = jobs

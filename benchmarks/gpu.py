@@ -26,14 +26,14 @@ TARGETS = {"cache_over_forward_vit_large": 0.9, "train_resident_samples_per_s": 
 
 #: Part → seconds it may take, benchmark and arguments; what matters most comes first.
 PARTS: dict[str, tuple[int, Sequence[str]]] = {
-    "train_resident": (60, ("train_resident",)),
+    "train_resident": (60, ("train_resident", "--gb", "0.5")),
     "cache_vit_large": (
-        150,
-        ("cache_throughput", "--models", "vit_large_patch16_224", "--seconds", "8", "--rounds", "2"),
+        170,
+        ("cache_throughput", "--models", "vit_large_patch16_224", "--seconds", "20", "--rounds", "1"),
     ),
     "cache_vit_small": (
         100,
-        ("cache_throughput", "--models", "vit_small_patch16_224", "--seconds", "4", "--rounds", "2"),
+        ("cache_throughput", "--models", "vit_small_patch16_224", "--seconds", "3", "--rounds", "1"),
     ),
     "forward_rates": (150, ("forward_rates", "--seconds", "1.5")),
 }

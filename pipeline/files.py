@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import socket
 import tempfile
 import time
 import uuid
@@ -21,10 +19,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from pipeline.places import Place, RemotePath, reaching
+from pipeline.processes import machine, runs
 
 PARTIAL = ".partial"
 STRAY_SECONDS = 3600.0  # no single file takes that long to write
-_HOST = re.sub(r"[^A-Za-z0-9_]+", "_", socket.gethostname())[:64]  # no dot and no dash: they separate
 
 
 def sync_folder(folder: Path) -> None:
@@ -59,7 +57,7 @@ def atomic_file(path: Place) -> Iterator[BinaryIO]:
                 path.fs.put_file(temporary.name, path.path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{_HOST}-{os.getpid()}-{uuid.uuid4().hex}{PARTIAL}")
+    partial = path.with_name(f"{path.name}.{machine()}-{os.getpid()}-{uuid.uuid4().hex}{PARTIAL}")
     try:
         with partial.open("xb") as file:
             yield file
@@ -131,15 +129,9 @@ def sweep_partials(folder: Place, name: str = "*") -> int:
 
 
 def _is_stray(partial: Path) -> bool:
-    host, _, process = partial.name.removesuffix(PARTIAL).rsplit(".", 1)[-1].rpartition("-")[0].rpartition("-")
-    if host == _HOST and process.isdigit():
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:  # it runs, as another user
-            return False
-        return False
+    where, _, process = partial.name.removesuffix(PARTIAL).rsplit(".", 1)[-1].rpartition("-")[0].rpartition("-")
+    if where == machine() and process.isdigit():
+        return not runs(int(process))
     try:
         return time.time() - partial.stat().st_mtime > STRAY_SECONDS
     except FileNotFoundError:  # it was finished or swept in the meantime

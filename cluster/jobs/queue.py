@@ -1,0 +1,123 @@
+"""What the scheduler says: asked rarely, many jobs at once, and believed last.
+
+Nothing here decides whether a unit is done. It says which jobs still wait or run, so that nobody submits the same twice,
+and what became of the others, for people.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TIMEOUT_SECONDS = 30.0
+#: States of a job that will still do something; SLURM's words.
+LIVE = frozenset(
+    {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"}
+    | {"RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+NEVER = "DependencyNeverSatisfied"
+
+
+class QueueError(Exception):
+    """The scheduler is not there or does not answer; what is on disk holds all the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queued:
+    """One task in the queue.
+
+    Attributes:
+        task: ``123`` or ``123_4``.
+        state: SLURM's word, e.g. ``PENDING``.
+        reason: why it waits, SLURM's word.
+        nodes: where it runs.
+    """
+
+    task: str
+    state: str
+    reason: str = ""
+    nodes: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether it will still do something."""
+        return self.state in LIVE and self.reason != NEVER
+
+
+def queued(jobs: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> dict[str, Queued]:
+    """Task id → what squeue says of it; tasks that it does not know any more are absent.
+
+    Args:
+        jobs: ids, of arrays without index.
+        timeout: seconds.
+
+    Raises:
+        QueueError: squeue is not there or does not answer.
+    """
+    if not jobs:
+        return {}
+    # not --jobs: squeue fails as a whole if one of them is forgotten already; all of this user's are one question, too
+    lines = ask(["squeue", "--noheader", "--me", "--array", "--format=%i|%T|%r|%N"], timeout=timeout)
+    wanted, found = set(jobs), {}
+    for line in lines:
+        task, state, reason, nodes = (line.split("|", 3) + ["", "", ""])[:4]
+        if task.split("_")[0] in wanted:
+            found[task] = Queued(task=task, state=state, reason=reason, nodes=nodes)
+    return found
+
+
+def ended(jobs: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> dict[str, str]:
+    """Task id → the state that sacct tells of it, of those it knows. ``NODE_FAIL`` and others may be seconds old.
+
+    Raises:
+        QueueError: sacct is not there or does not answer.
+    """
+    if not jobs:
+        return {}
+    command = ["sacct", "--noheader", "--allocations", "--parsable2", "--array", "--format=JobID,State"]
+    found = {}
+    for line in ask([*command, f"--jobs={','.join(jobs)}"], timeout=timeout):
+        task, _, state = line.partition("|")
+        found[task] = state.split(" ")[0]  # "CANCELLED by 0"
+    return found
+
+
+def cancel(tasks: Sequence[str]) -> None:
+    """End jobs or single tasks.
+
+    Raises:
+        QueueError: scancel is not there or does not answer.
+    """
+    for start in range(0, len(tasks), 1000):
+        ask(["scancel", *tasks[start : start + 1000]])
+
+
+def settings() -> dict[str, str]:
+    """What ``scontrol show config`` says.
+
+    Raises:
+        QueueError: scontrol is not there or does not answer.
+    """
+    pairs = (re.split(r"\s*=\s*", line, maxsplit=1) for line in ask(["scontrol", "show", "config"]))
+    return {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+def ask(command: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> list[str]:
+    """The lines that a command of the scheduler prints.
+
+    Raises:
+        QueueError: it is not installed, fails, or takes too long.
+    """
+    name = command[0]
+    if shutil.which(name) is None:
+        raise QueueError(f"there is no {name} here: this is no machine of a SLURM cluster")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, errors="replace")
+    except subprocess.TimeoutExpired:
+        raise QueueError(f"{name} did not answer within {timeout:.0f} s") from None
+    if done.returncode:
+        raise QueueError(f"{name} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+    return [line for line in done.stdout.splitlines() if line.strip()]

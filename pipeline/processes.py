@@ -24,7 +24,7 @@ def machine() -> str:
     mean different processes.
     """
     boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
-    namespace = os.readlink(PID_NAMESPACE) if PID_NAMESPACE.is_symlink() else ""
+    namespace = PID_NAMESPACE.readlink() if PID_NAMESPACE.is_symlink() else ""
     return hashlib.sha256(f"{socket.gethostname()}\n{boot}\n{namespace}".encode()).hexdigest()[:12]
 
 

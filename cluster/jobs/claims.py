@@ -181,12 +181,11 @@ def describe(claim: Claim) -> str:
 def read_claim(path: Path, now: float) -> Held | None:
     """A claim with its age at ``now``; None if it is gone. A damaged one belongs to nobody, and is as old as can be."""
     try:
-        with path.open("rb") as file:
-            changed = os.fstat(file.fileno()).st_mtime
-            plain = json.loads(file.read())
+        changed, data = path.stat().st_mtime, path.read_bytes()
     except FileNotFoundError:
         return None
-        return Held(claim=Claim(**plain), age=now - changed)
+    try:
+        return Held(claim=Claim(**json.loads(data)), age=now - changed)
     except (ValueError, TypeError):
         nobody = Claim(unit=path.name, task="", restart=0, host="", machine="", pid=0, token="")
         return Held(claim=nobody, age=float("inf"))
@@ -195,7 +194,7 @@ def read_claim(path: Path, now: float) -> Held | None:
 def held_now(jobs: Path, now: float) -> Iterator[Held]:
     """All claims of a stage; fresh ones are those whose age is below :data:`STALE_SECONDS`."""
     folder = jobs / FOLDER
-    for entry in sorted(os.listdir(folder)) if folder.is_dir() else []:
-        held = None if entry.startswith(".") else read_claim(folder / entry, now)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        held = None if path.name.startswith(".") else read_claim(path, now)
         if held is not None:
             yield held

@@ -1,13 +1,12 @@
 """Which units ended the process that was at them: after three such deaths a unit is left alone.
 
-``<jobs folder>/deaths/<unit>.json``, a list of what is known of each. Whoever holds the unit's claim writes it, and takes
-it away when the unit is done.
+``<jobs folder>/deaths/<unit>.json``, a list of what is known of each. Whoever holds the unit's claim writes it, and
+takes it away when the unit is done.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from pipeline.files import read_json, sweep_partials, write_json
@@ -41,10 +40,8 @@ def forget_deaths(jobs: Path, unit: str) -> None:
 def given_up(jobs: Path) -> dict[str, str]:
     """Units that are left alone, with the reason."""
     folder = jobs / FOLDER
-    names = (
-        [name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json")] if folder.is_dir() else []
-    )
-    found = {name: deaths(jobs, name) for name in sorted(names)}
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    found = {name: deaths(jobs, name) for name in names}
     return {name: reason_of(known) for name, known in found.items() if len(known) >= MOST}
 
 

@@ -1,7 +1,7 @@
 """What the scheduler says: asked rarely, many jobs at once, and believed last.
 
-Nothing here decides whether a unit is done. It says which jobs still wait or run, so that nobody submits the same twice,
-and what became of the others, for people.
+Nothing here decides whether a unit is done. It says which jobs still wait or run, so that nobody submits the same
+twice, and what became of the others, for people.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def queued(jobs: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> dict[str
     lines = ask(["squeue", "--noheader", "--me", "--array", "--format=%i|%T|%r|%N"], timeout=timeout)
     wanted, found = set(jobs), {}
     for line in lines:
-        task, state, reason, nodes = (line.split("|", 3) + ["", "", ""])[:4]
+        task, state, reason, nodes = [*line.split("|", 3), "", "", ""][:4]
         if task.split("_")[0] in wanted:
             found[task] = Queued(task=task, state=state, reason=reason, nodes=nodes)
     return found

@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.ranks import Ranks
+
 # Busy machines are slow at times: how long an example takes says nothing about what is tested.
 settings.register_profile("hedgerow", deadline=None)
 settings.load_profile("hedgerow")
@@ -18,3 +20,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Processes that train together. Mark the tests that use it ``xdist_group("ranks")``: they start slowly."""
+    ranks = Ranks(3)
+    yield ranks
+    ranks.close()

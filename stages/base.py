@@ -95,6 +95,8 @@ class Stage(ABC):
     Config: ClassVar[type[Any]]
     groups: ClassVar[tuple[str, ...]] = ()  # of: dataset, backbone, head, downstream, compare
     side_by_side: ClassVar[bool] = False  # whether several processes may run units of it at once
+    by_ranks: ClassVar[bool] = False  # whether one unit may be run by several processes of one process group
+    resumes_units: ClassVar[bool] = False  # whether a unit that was interrupted goes on and does not begin anew
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
@@ -163,6 +165,10 @@ class Stage(ABC):
         """
         return None
 
+    def lacks(self, unit: Unit) -> bool:
+        """Whether a unit is still missing; like asking :meth:`plan`, and cheaper where a stage can."""
+        return any(missing.id == unit.id for missing in self.plan())
+
     @abstractmethod
     def run(self, unit: Unit, progress: Progress) -> None:
         """Do one unit and commit it. Killed at any moment, running it again gives the same bytes."""
@@ -217,3 +223,9 @@ def stage_class(name: str) -> type[Stage]:
 def make_stage(name: str, experiment: Experiment) -> Stage:
     """The stage called ``name`` of ``experiment``."""
     return stage_class(name)(experiment)
+
+
+def is_done(stage: Stage) -> bool:
+    """No unit of the stage is missing."""
+    status = stage.status()
+    return status.total is not None and status.done >= status.total

@@ -98,6 +98,10 @@ class Cache(Stage):
             for index in self.job.missing()
         ]
 
+    def lacks(self, unit: Unit) -> bool:
+        """Whether a store has no commit record of it."""
+        return any(target.lacks(int(unit.id)) for target in self.job.targets)
+
     def estimate(self, batches: int) -> Estimate:
         """Forward passes, bytes, files, and hours by what is known of this backbone's speed."""
         return estimate(self.job, batches=batches)

@@ -40,7 +40,7 @@ from pipeline.report import About, as_markdown, as_text, write_report
 from pipeline.report.thumbnails import add_thumbnails
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.summary import summarise
-from stages.base import SetAside, Stage, Status, Unit, make_stage
+from stages.base import SetAside, Stage, Status, Unit, is_done, make_stage
 
 UPSTREAM = "upstream"
 VIEW = "center"
@@ -56,6 +56,7 @@ class Evaluate(Stage):
 
     name = "evaluate"
     groups = ("dataset", "backbone", "head", "downstream", "compare")
+    resumes_units = True
 
     @config
     class Config:
@@ -252,12 +253,6 @@ class Evaluate(Stage):
     def summary(self) -> list[str]:
         """The table of results, and where the report is."""
         return [*as_text(self._results()), f"evaluate: {self.folder / 'report.html'}"]
-
-
-def is_done(stage: Stage) -> bool:
-    """No unit of the stage is missing."""
-    status = stage.status()
-    return status.total is not None and status.done >= status.total
 
 
 def require_done(stage: Stage, command: str) -> None:

@@ -37,6 +37,7 @@ class Probe(Stage):
 
     name = "probe"
     groups = ("dataset", "backbone")
+    resumes_units = True
 
     @config
     class Config(ProbeSettings):

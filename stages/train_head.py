@@ -27,6 +27,8 @@ class TrainHead(Stage):
 
     name = "train_head"
     groups = ("dataset", "backbone", "head")
+    by_ranks = True
+    resumes_units = True
 
     @config
     class Config(TrainingConfig):

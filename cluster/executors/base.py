@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from omegaconf import OmegaConf
+
+from pipeline.files import write_bytes
 from pipeline.progress import Progress
 from stages.base import Stage
+
+RESOLVED = "config.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,12 @@ class Outcome:
 
     lines: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_resolved(stage: Stage, submission: Submission) -> None:
+    """Keep the whole config in the run folder, for people."""
+    plain = OmegaConf.to_yaml(OmegaConf.create(dict(submission.resolved)))
+    write_bytes(stage.folder / RESOLVED, plain.encode())
 
 
 class Executor(ABC):

@@ -6,20 +6,17 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from omegaconf import OmegaConf
 from pydantic import Field
 
 from cluster.executors._side_by_side import gpus, run_side_by_side
-from cluster.executors.base import Executor, Outcome, Submission
+from cluster.executors.base import Executor, Outcome, Submission, write_resolved
 from cluster.progress import LoggedProgress
 from pipeline.config import config
 from pipeline.errors import UserError
-from pipeline.files import write_bytes
 from pipeline.progress import Progress
 from stages.base import Stage, Unit
 
 LOG = "log.txt"
-RESOLVED = "config.yaml"
 
 
 class Local(Executor):
@@ -49,7 +46,7 @@ class Local(Executor):
             stage.prepare()
         except UserError as error:
             return {link: str(error)}
-        write_bytes(stage.folder / RESOLVED, OmegaConf.to_yaml(OmegaConf.create(dict(submission.resolved))).encode())
+        write_resolved(stage, submission)
         with LoggedProgress(self.progress, stage.folder / LOG) as progress:
             progress.record(f"{link}: {submission.command}")
             try:

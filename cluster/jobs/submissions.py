@@ -74,6 +74,7 @@ class Submitted:
         host: where it was submitted.
         user: who did.
         time: seconds since 1970.
+        code: what the tasks run: ``snapshot <digest>``, ``commit <hash>``, ``installed``.
         after: ids of the jobs that had to end well before.
         jobs: that were made.
     """
@@ -84,6 +85,7 @@ class Submitted:
     host: str
     user: str
     time: float
+    code: str = ""
     after: tuple[str, ...] = ()
     jobs: tuple[Job, ...] = ()
 
@@ -91,7 +93,7 @@ class Submitted:
         """Write the record."""
         jobs = [{"job": job.id, "array": job.array, "tasks": [work.plain() for work in job.work]} for job in self.jobs]
         about = {"stage": self.stage, "command": self.command, "host": self.host, "user": self.user, "time": self.time}
-        write_json(self.folder / RECORD, {**about, "after": list(self.after), "jobs": jobs})
+        write_json(self.folder / RECORD, {**about, "code": self.code, "after": list(self.after), "jobs": jobs})
 
 
 def read_submission(folder: Path) -> Submitted:
@@ -107,7 +109,7 @@ def read_submission(folder: Path) -> Submitted:
             Job(id=str(job["job"]), array=bool(job["array"]), work=tuple(_work(item) for item in job["tasks"]))
             for job in plain["jobs"]
         )
-        about = {name: str(plain[name]) for name in ("stage", "command", "host", "user")}
+        about = {name: str(plain[name]) for name in ("stage", "command", "host", "user", "code")}
         return Submitted(folder=folder, **about, time=float(plain["time"]), after=tuple(plain["after"]), jobs=jobs)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / RECORD} is damaged: {error}") from error

@@ -9,7 +9,7 @@ from cluster.compose import Composed
 from cluster.overrides import CommandLine
 from pipeline.errors import UserError
 from pipeline.progress import Progress
-from stages.base import Stage
+from stages.base import Stage, is_done
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -37,8 +37,7 @@ class Request:
 
 def unfinished(stage: Stage) -> list[str]:
     """The stages that ``stage`` reads and that are not done."""
-    states = {name: stage.before(name).status() for name in stage.inputs()}
-    return [name for name, state in states.items() if state.total is None or state.done < state.total]
+    return [name for name in stage.inputs() if not is_done(stage.before(name))]
 
 
 def size(count: float) -> str:

@@ -1,0 +1,273 @@
+"""SLURM: missing units become arrays of tasks, stages a chain of jobs; the command returns once they are submitted."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.helpers import clean_env
+
+from cluster.executors.base import Executor, Outcome, Submission, write_resolved
+from cluster.jobs.claims import Claims, Held
+from cluster.jobs.deaths import given_up
+from cluster.jobs.folder import jobs_folder
+from cluster.jobs.queue import QueueError, ask, queued
+from cluster.jobs.submissions import Job, Submitted, Work, job_ids, submissions
+from cluster.slurm.code import commit, snapshot
+from cluster.slurm.cutting import Limits, arrays, cut, limits, shares
+from cluster.slurm.follow import follow
+from cluster.slurm.resources import Resources, SlurmConfig, minutes
+from cluster.slurm.script import make_executor
+from cluster.slurm.task import Task
+from pipeline.errors import UserError
+from stages.base import Stage, is_done
+
+SUBMIT = "+submit"  # the claim of whoever is submitting a stage right now
+PATIENCE_SECONDS = 120.0  # with another one who is
+#: What sbatch says when there are too many jobs in the queue.
+TOO_MANY = (
+    "SubmitJobLimit",
+    "SubmitJobPerUser",
+    "SubmitJobsLimit",
+    "Job violates accounting/QOS policy",
+    "MaxJobCount",
+)
+
+
+@dataclass(kw_only=True)
+class _Link:
+    """One stage of the chain, while it is submitted."""
+
+    name: str
+    stage: Stage
+    resources: Resources
+    jobs: Path
+    live: dict[str, Work] = field(default_factory=dict)  # tasks of earlier submissions that wait or run
+    made: list[str] = field(default_factory=list)  # jobs of this one
+    lines: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> list[str]:
+        """The jobs that must end well before the next stage begins."""
+        return [*dict.fromkeys(task.split("_")[0] for task in self.live), *self.made]
+
+
+class Slurm(Executor):
+    """Submits. What is done is read from disk: the same command may be given again at any time, and twice at once."""
+
+    Config = SlurmConfig
+    config: SlurmConfig
+
+    def submit(self, submission: Submission) -> Outcome:
+        """Submit what is missing of each stage, each after the one before; follow it if ``wait`` says so."""
+        links: list[_Link] = []
+        with _outside_of_jobs():
+            for name, stage in submission.stages.items():
+                link = self._link(name, stage)
+                links.append(link)
+                try:
+                    self._advance(link, submission, links[-2].pending if len(links) > 1 else [])
+                except UserError as error:
+                    link.failed[name] = str(error)
+                if link.failed:
+                    break
+                if not link.pending and len(links) > 1:
+                    link.live = links[-2].live | link.live  # nothing to do here: the next waits for the one before
+                    link.made = [*links[-2].made]
+        failed = {what: reason for link in links for what, reason in link.failed.items()}
+        lines = [line for link in links for line in link.lines]
+        if self.config.wait and not failed:
+            return follow(submission.stages, {link.name: link.jobs for link in links}, self.progress)
+        if any(link.pending for link in links):
+            lines.append("`submit status` with the same settings says how far it is, `submit logs` what failed")
+        return Outcome(lines=tuple(lines), failed=failed)
+
+    def _link(self, name: str, stage: Stage) -> _Link:
+        resources = self.config.of(stage.name)
+        if not (stage.side_by_side or stage.by_ranks):
+            resources = resources.alone()
+        elif stage.side_by_side and not stage.by_ranks:
+            resources = replace(resources, nodes=1)  # more nodes are more tasks
+        return _Link(name=name, stage=stage, resources=resources, jobs=jobs_folder(stage, self.config.folder))
+
+    # -- one stage
+
+    def _advance(self, link: _Link, submission: Submission, after: Sequence[str]) -> None:
+        """Submit what is missing of a stage and what nobody has submitted yet."""
+        with _sole(link.jobs):
+            Stage.prepare(link.stage)  # the record of the folder alone: the first task makes ready what takes a GPU
+            write_resolved(link.stage, submission)
+            link.live = _live(link)
+            works = self._unknown(link) if after else self._missing(link)
+            if works:
+                self._make(link, works, submission, after)
+            elif not link.live and not link.failed and not after:
+                link.stage.finish(self.progress)
+                link.lines.append(f"{link.name}: nothing to do, all is done in {link.stage.folder}")
+                link.lines.extend(link.stage.summary())
+            if link.live:
+                jobs = ", ".join(dict.fromkeys(task.split("_")[0] for task in link.live))
+                link.lines.append(f"{link.name}: {len(link.live)} tasks of an earlier submission go on (job {jobs})")
+
+    def _missing(self, link: _Link) -> list[Work]:
+        """Tasks for the units that are missing, that nobody is to do already and that were not given up."""
+        missing, gave_up = link.stage.plan(), given_up(link.jobs)
+        for unit in missing:
+            if unit.id in gave_up:
+                link.failed[f"{link.name}, unit {unit.id} ({unit.what})"] = gave_up[unit.id]
+        taken = {unit.id for work in link.live.values() for unit in work.of(missing)}
+        left = [unit.id for unit in missing if unit.id not in gave_up and unit.id not in taken]
+        if not link.stage.side_by_side:
+            return [Work(units=tuple(left))] if left else []
+        return cut(left, link.resources, self._room(link))
+
+    def _unknown(self, link: _Link) -> list[Work]:
+        """Tasks for units that nobody knows before the stage before is done."""
+        if is_done(link.stage):
+            return []
+        works = shares(link.resources, self._room(link)) if link.stage.side_by_side else [Work(share=(0, 1))]
+        return [] if {work.share for work in works} <= {work.share for work in link.live.values()} else works
+
+    def _room(self, link: _Link) -> int | None:
+        """How many tasks the cluster takes from this user now; None = any number."""
+        most = self._limits(link).submit
+        if most is None:
+            return None
+        try:
+            waiting = len(ask(["squeue", "--me", "--noheader", "--array", "--format=%i"]))
+        except QueueError:
+            waiting = 0
+        return max(1, most - waiting)
+
+    def _limits(self, link: _Link) -> Limits:
+        return limits(link.resources)
+
+    # -- jobs
+
+    def _make(self, link: _Link, works: Sequence[Work], submission: Submission, after: Sequence[str]) -> None:
+        """Submit tasks as few arrays, and record each as soon as SLURM has it."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        path, code = self._code(link.jobs)
+        record = Submitted(
+            folder=link.jobs / f"{stamp}-{uuid.uuid4().hex[:6]}",
+            stage=link.name,
+            command=submission.command,
+            host=socket.gethostname(),
+            user=getpass.getuser(),
+            time=time.time(),
+            code=code,
+            after=tuple(after),
+        )
+        executor = make_executor(
+            record.folder,
+            name=f"hedgerow-{link.stage.name}",
+            resources=link.resources,
+            grace_seconds=self.config.grace_seconds,
+            requeue=self.config.requeue,
+            path=path,
+            after_jobs=after,
+            kill_together=link.stage.by_ranks,
+        )
+        parts = arrays(works, self._limits(link).array)
+        while parts:
+            part = parts.pop(0)
+            try:
+                made = executor.map_array(lambda task: task(), [self._task(link, record.folder, work) for work in part])
+            except (FailedJobError, FailedSubmissionError) as error:
+                left = [work for other in (part, *parts) for work in other]
+                parts = [*_fewer(left, str(error))]
+                continue
+            job = Job(id=made[0].job_id.split("_")[0], array=len(part) > 1, work=tuple(part))
+            record = replace(record, jobs=(*record.jobs, job))
+            record.write()
+            link.made.append(job.id)
+        tasks = sum(len(job.work) for job in record.jobs)
+        jobs = ", ".join(job.id for job in record.jobs)
+        units = sum(len(work.units or ()) for job in record.jobs for work in job.work)
+        what = f"{units} units in {tasks} tasks" if units else f"{tasks} tasks for what will be missing then"
+        waits = f", after {', '.join(after)}" if after else ""
+        link.lines.append(f"{link.name}: job {jobs}: {what}{waits}; logs in {record.folder}")
+
+    def _task(self, link: _Link, folder: Path, work: Work) -> Task:
+        return Task(
+            link=link.name,
+            stage=link.stage.name,
+            experiment=link.stage.experiment,
+            jobs=link.jobs,
+            submission=folder,
+            work=work,
+            minutes=minutes(link.resources.time),
+            stale_seconds=self.config.stale_seconds,
+        )
+
+    def _code(self, jobs: Path) -> tuple[Path | None, str]:
+        """Where the tasks find the code, if not where it is installed; and what it is."""
+        if self.config.code == "snapshot":
+            copy = snapshot(jobs)
+            return copy, f"snapshot {copy.name}"
+        return None, f"commit {commit()}" if self.config.code == "commit" else "installed"
+
+
+def _live(link: _Link) -> dict[str, Work]:
+    """Tasks of earlier submissions that wait or run.
+
+    Raises:
+        UserError: nobody can tell; submitting would do work twice.
+    """
+    earlier = list(submissions(link.jobs))
+    try:
+        states = queued(job_ids(earlier))
+    except QueueError as error:
+        raise UserError(
+            f"{link.name}: {error}, so nobody can tell which of its jobs still run. Try again when SLURM answers."
+        ) from None
+    tasks = {task: work for submitted in earlier for job in submitted.jobs for task, work in job.tasks().items()}
+    return {task: work for task, work in tasks.items() if task in states and states[task].live}
+
+
+def _fewer(left: Sequence[Work], error: str) -> list[Sequence[Work]]:
+    """The same work in half as many tasks, where SLURM says that there are too many.
+
+    Raises:
+        UserError: SLURM says something else, or refuses a single task.
+    """
+    said = error.strip().splitlines()[-1] if error.strip() else "no reason given"
+    if len(left) == 1 or not any(word in error for word in TOO_MANY) or left[0].units is None:
+        raise UserError(f"sbatch refused the job: {said}. Check cluster.partition, account, qos, time and the like.")
+    units = [unit for work in left for unit in work.units or ()]
+    each = -(-len(units) // (len(left) // 2))
+    return [[Work(units=tuple(units[start : start + each])) for start in range(0, len(units), each)]]
+
+
+@contextmanager
+def _sole(jobs: Path) -> Iterator[None]:
+    """Nobody else submits the same stage meanwhile; one who takes too long is not waited for, claims are enough."""
+    claims, end = Claims(jobs), time.monotonic() + PATIENCE_SECONDS
+    try:
+        while isinstance(claims.take(SUBMIT), Held) and time.monotonic() < end:
+            time.sleep(0.5)
+        yield
+    finally:
+        claims.close()
+
+
+@contextmanager
+def _outside_of_jobs() -> Iterator[None]:
+    """What an enclosing job has in its environment does not reach the jobs that are submitted from within it."""
+    if "SLURM_JOB_ID" not in os.environ:
+        yield
+        return
+    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    with clean_env():
+        os.environ.update(kept)
+        yield

@@ -1,0 +1,75 @@
+"""Units are cut into tasks, tasks into arrays, within what the cluster takes."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cluster.jobs.queue import QueueError, ask, settings
+from cluster.jobs.submissions import Work
+from cluster.slurm.resources import Resources
+
+UNKNOWN_ARRAY = 1001  # SLURM's own default of MaxArraySize
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the cluster takes.
+
+    Attributes:
+        array: tasks of one array: MaxArraySize, which the greatest index must stay below.
+        submit: jobs that this user may have in the queue, each task of an array counting; None = no limit.
+    """
+
+    array: int = UNKNOWN_ARRAY
+    submit: int | None = None
+
+
+def limits(resources: Resources) -> Limits:
+    """What ``scontrol`` and ``sacctmgr`` tell; where they do not answer, SLURM's defaults and no limit."""
+    array = UNKNOWN_ARRAY
+    with contextlib.suppress(QueueError, ValueError):
+        array = max(1, int(settings().get("MaxArraySize", UNKNOWN_ARRAY)))
+    return Limits(array=array, submit=_submit_limit(resources))
+
+
+def _submit_limit(resources: Resources) -> int | None:
+    """The smallest of the limits on jobs in the queue that this user's associations and the QOS have."""
+    association = ["sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}"]
+    if resources.account:
+        association.append(f"account={resources.account}")
+    questions = [[*association, "format=MaxSubmitJobs,GrpSubmitJobs"]]
+    if resources.qos:
+        questions.append(
+            ["sacctmgr", "-nP", "show", "qos", resources.qos, "format=MaxSubmitJobsPU,MaxSubmitJobsPA,GrpSubmitJobs"]
+        )
+    found: list[int] = []
+    for question in questions:
+        with contextlib.suppress(QueueError):
+            values = [value for line in ask(question, timeout=10) for value in line.split("|")]
+            found.extend(int(value) for value in values if value.isdigit())
+    return min(found, default=None)
+
+
+def cut(units: Sequence[str], resources: Resources, most: int | None) -> list[Work]:
+    """Tasks of ``units_per_task`` units in order; of more, where only ``most`` tasks are taken."""
+    each = resources.units_per_task
+    if most is not None and len(units) > each * most:
+        each = math.ceil(len(units) / max(1, most))
+    return [Work(units=tuple(units[start : start + each])) for start in range(0, len(units), each)]
+
+
+def shares(resources: Resources, most: int | None) -> list[Work]:
+    """Tasks that divide what is missing when they start: for units that nobody knows yet."""
+    count = min(resources.max_parallel, most or resources.max_parallel)
+    return [Work(share=(k, count)) for k in range(count)]
+
+
+def arrays(tasks: Sequence[Work], limit: int) -> list[Sequence[Work]]:
+    """The tasks of each array: as few arrays as possible, all of about the same size."""
+    count = math.ceil(len(tasks) / limit)
+    each = math.ceil(len(tasks) / max(1, count))
+    return [tasks[start : start + each] for start in range(0, len(tasks), each)]

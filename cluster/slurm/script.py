@@ -1,0 +1,126 @@
+"""The batch script of a job: submitit's, with what a task needs before and after it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from submitit import SlurmExecutor
+
+from cluster.slurm.resources import Resources, check_no_newline, minutes
+from pipeline.errors import UserError
+
+#: Exit codes of a task's process.
+STOPPED, AGAIN = 84, 85  # at a safe point, for good; at a safe point, and the task is to go on
+#: How a process ends that the machine ended (ABRT, BUS, FPE, KILL, SEGV), not a person (TERM).
+KILLED = (134, 135, 136, 137, 139)
+RESTARTS = 100  # of a task whose process is killed; one that is interrupted goes on for ever
+
+#: SIGTERM reaches this shell too, which must outlive the processes it waits for.
+BEFORE = (
+    "trap : TERM USR2",
+    'if [ -n "$SLURM_CPUS_PER_TASK" ]; then',
+    "  export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}",
+    "fi",
+)
+
+
+def after(requeue: bool) -> tuple[str, ...]:
+    """What follows the work: a task that was interrupted, or whose process was killed, goes back into the queue.
+
+    By its own name: the bare id of the last task of an array is that of the whole array.
+    """
+    if not requeue:
+        return ()
+    return (
+        "code=$?",
+        "again=",
+        f'if [ $code -eq {AGAIN} ]; then again="interrupted"; fi',
+        f"case $code in {'|'.join(map(str, KILLED))})",
+        f'  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {RESTARTS} ]; then again="killed"; fi;;',
+        "esac",
+        'if [ -n "$again" ]; then',
+        '  task=$SLURM_JOB_ID; if [ -n "$SLURM_ARRAY_JOB_ID" ]; then '
+        "task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi",
+        '  echo "the work was $again (exit code $code): task $task goes back into the queue" >&2',
+        '  scontrol requeue "$task" && sleep 60',
+        "fi",
+        "exit $code",
+    )
+
+
+def make_executor(
+    folder: Path,
+    *,
+    name: str,
+    resources: Resources,
+    grace_seconds: int,
+    requeue: bool,
+    path: Path | None,
+    after_jobs: Sequence[str],
+    kill_together: bool = False,
+) -> SlurmExecutor:
+    """submitit's executor for the tasks of a stage.
+
+    Args:
+        folder: for pickles, scripts and logs.
+        name: of the jobs.
+        resources: of each task.
+        grace_seconds: before the time limit, at which tasks are told.
+        requeue: whether they may go back into the queue.
+        path: put before PYTHONPATH; None = the installed code.
+        after_jobs: that must have ended well before.
+        kill_together: whether all ranks end when one fails.
+
+    Raises:
+        UserError: there is no srun here, or a value cannot be written into a script.
+    """
+    if "%" in str(folder):
+        raise UserError(
+            f"{folder}: SLURM replaces a % in the names of logs. Keep logs and claims elsewhere: "
+            "cluster.folder=<a shared folder without a %>."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        executor = SlurmExecutor(folder, python=_python(resources))
+    except RuntimeError:
+        raise UserError("cluster=slurm: there is no srun here: this is no login node of a SLURM cluster.") from None
+    setup = [*BEFORE, *(check_no_newline("cluster.setup", line) for line in resources.setup)]
+    if path is not None:
+        setup.append(f"export PYTHONPATH={shlex.quote(str(path))}${{PYTHONPATH:+:$PYTHONPATH}}")
+    executor.update_parameters(
+        name=name,
+        timeout_min=minutes(resources.time),
+        nodes=resources.nodes,
+        tasks_per_node=resources.ranks_per_node,
+        array_parallelism=resources.max_parallel,
+        signal_delay_s=grace_seconds,
+        setup=setup,
+        teardown=list(after(requeue)),
+        srun_args=[*(["--kill-on-bad-exit=1"] if kill_together else []), *resources.srun],
+        wckey=None,
+        additional_parameters=_options(resources, requeue=requeue, after_jobs=after_jobs),
+        **{"mem_gb": resources.mem_gb} if resources.mem_gb is not None else {},
+        **{"cpus_per_task": resources.cpus_per_task} if resources.cpus_per_task is not None else {},
+        **{"gpus_per_node": resources.gpus_per_node} if resources.gpus_per_node else {},
+    )
+    return executor
+
+
+def _python(resources: Resources) -> str | None:
+    if resources.container is None:
+        return resources.python
+    return f"{check_no_newline('cluster.container', resources.container)} {resources.python or 'python'}"
+
+
+def _options(resources: Resources, *, requeue: bool, after_jobs: Sequence[str]) -> Mapping[str, Any]:
+    named = ("partition", "account", "qos", "constraint", "reservation", "gres")
+    options: dict[str, Any] = {name: getattr(resources, name) for name in named if getattr(resources, name) is not None}
+    options["time"] = resources.time
+    options["requeue" if requeue else "no-requeue"] = True
+    if after_jobs:
+        options["dependency"] = f"afterok:{':'.join(after_jobs)}"
+        options["kill-on-invalid-dep"] = "yes"
+    return {**options, **{key: value for key, value in resources.sbatch.items() if value is not False}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import pickle
 import socket
 import time
 import uuid
@@ -202,7 +203,7 @@ class Slurm(Executor):
         return Task(
             link=link.name,
             stage=link.stage.name,
-            experiment=link.stage.experiment,
+            experiment=pickle.dumps(link.stage.experiment),
             jobs=link.jobs,
             submission=folder,
             work=work,

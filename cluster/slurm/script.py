@@ -16,6 +16,7 @@ from pipeline.errors import UserError
 STOPPED, AGAIN = 84, 85  # at a safe point, for good; at a safe point, and the task is to go on
 #: How a process ends that the machine ended (ABRT, BUS, FPE, KILL, SEGV), not a person (TERM).
 KILLED = (134, 135, 136, 137, 139)
+NOT_YET = (140, 143)  # USR2 or TERM came before the process listened
 RESTARTS = 100  # of a task whose process is killed; one that is interrupted goes on for ever
 
 #: SIGTERM reaches this shell too, which must outlive the processes it waits for.
@@ -37,13 +38,16 @@ def after(requeue: bool) -> tuple[str, ...]:
     return (
         "code=$?",
         "again=",
-        f'if [ $code -eq {AGAIN} ]; then again="interrupted"; fi',
+        "task=$SLURM_JOB_ID",
+        'if [ -n "$SLURM_ARRAY_JOB_ID" ]; then task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi',
+        f"case $code in {AGAIN}|{NOT_YET[0]}) again=interrupted;;",
+        # ended before it listened: by scancel, or to make room for another job
+        f'  {NOT_YET[1]}) if scontrol show job "$task" | grep -q JobState=RUNNING; then again=interrupted; fi;;',
+        "esac",
         f"case $code in {'|'.join(map(str, KILLED))})",
-        f'  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {RESTARTS} ]; then again="killed"; fi;;',
+        f'  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {RESTARTS} ]; then again=killed; fi;;',
         "esac",
         'if [ -n "$again" ]; then',
-        '  task=$SLURM_JOB_ID; if [ -n "$SLURM_ARRAY_JOB_ID" ]; then '
-        "task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi",
         '  echo "the work was $again (exit code $code): task $task goes back into the queue" >&2',
         '  scontrol requeue "$task" && sleep 60',
         "fi",
@@ -91,10 +95,10 @@ def make_executor(
     if path is not None:
         setup.append(f"export PYTHONPATH={shlex.quote(str(path))}${{PYTHONPATH:+:$PYTHONPATH}}")
     executor.update_parameters(
-        name=name,
-        timeout_min=minutes(resources.time),
+        job_name=name,
+        time=minutes(resources.time),
         nodes=resources.nodes,
-        tasks_per_node=resources.ranks_per_node,
+        ntasks_per_node=resources.ranks_per_node,
         array_parallelism=resources.max_parallel,
         signal_delay_s=grace_seconds,
         setup=setup,
@@ -102,7 +106,6 @@ def make_executor(
         srun_args=[*(["--kill-on-bad-exit=1"] if kill_together else []), *resources.srun],
         wckey=None,
         additional_parameters=_options(resources, requeue=requeue, after_jobs=after_jobs),
-        **{"mem_gb": resources.mem_gb} if resources.mem_gb is not None else {},
         **{"cpus_per_task": resources.cpus_per_task} if resources.cpus_per_task is not None else {},
         **{"gpus_per_node": resources.gpus_per_node} if resources.gpus_per_node else {},
     )
@@ -118,7 +121,8 @@ def _python(resources: Resources) -> str | None:
 def _options(resources: Resources, *, requeue: bool, after_jobs: Sequence[str]) -> Mapping[str, Any]:
     named = ("partition", "account", "qos", "constraint", "reservation", "gres")
     options: dict[str, Any] = {name: getattr(resources, name) for name in named if getattr(resources, name) is not None}
-    options["time"] = resources.time
+    if resources.mem_gb is not None:
+        options["mem"] = f"{round(resources.mem_gb * 1024)}M"
     options["requeue" if requeue else "no-requeue"] = True
     if after_jobs:
         options["dependency"] = f"afterok:{':'.join(after_jobs)}"

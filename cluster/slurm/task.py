@@ -7,6 +7,7 @@ free; those of a stage that trains over ranks run every unit together; of any ot
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -31,7 +32,7 @@ from cluster.slurm.script import AGAIN, STOPPED
 from pipeline.errors import UserError
 from pipeline.interruption import Interrupted, ask_to_stop, stop_asked
 from pipeline.progress import Silent
-from stages.base import Experiment, Stage, Unit, make_stage
+from stages.base import Stage, Unit, make_stage
 
 PREPARE, FINISH, START = "+prepare", "+finish", "+start"  # claims that are no unit's
 FAILED = 1
@@ -44,7 +45,7 @@ class Task:
     Attributes:
         link: the words that chose the stage in the chain.
         stage: its name.
-        experiment: the whole config.
+        experiment: the whole config, pickled: opened once signals are listened to, since it brings torch along.
         jobs: folder of the stage's job records.
         submission: folder of this submission.
         work: the units.
@@ -54,7 +55,7 @@ class Task:
 
     link: str
     stage: str
-    experiment: Experiment
+    experiment: bytes
     jobs: Path
     submission: Path
     work: Work
@@ -94,11 +95,11 @@ class Runner:
 
     def run(self) -> int:
         """Work until all is done, or must stop; the exit code."""
-        choose_gpu(self.env)
         self._listen()
         self.journal.note("started")
-        stage = make_stage(self.task.stage, self.task.experiment)
+        choose_gpu(self.env)
         try:
+            stage = make_stage(self.task.stage, pickle.loads(self.task.experiment))
             if self.ranks > 1 and stage.by_ranks:
                 self._together(stage)
             elif self.rank == 0 or stage.side_by_side:

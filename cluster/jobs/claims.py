@@ -15,7 +15,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pipeline.files import json_bytes
@@ -59,6 +59,13 @@ class Held:
     age: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    held: Held
+    generation: int
+    path: Path
+
+
 class Claims:
     """Takes claims for this process, and keeps them fresh by a thread."""
 
@@ -66,45 +73,41 @@ class Claims:
         self.folder = jobs / FOLDER
         self.folder.mkdir(parents=True, exist_ok=True)
         self.task, self.restart, self.stale_seconds = task, restart, stale_seconds
-        self._mine: dict[str, Claim] = {}
+        self._mine: dict[str, tuple[Claim, Path]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._beating: threading.Thread | None = None
 
     def take(self, unit: str) -> Claim | Held:
         """The claim of this process on a unit, or who else has it."""
-        death = ""
         while True:
-            claim = Claim(
-                unit=unit,
-                task=self.task,
-                restart=self.restart,
-                host=socket.gethostname(),
-                machine=machine(),
-                pid=os.getpid(),
-                token=uuid.uuid4().hex,
-                death=death,
-            )
-            now = self._create(claim)
-            if now is None:
-                with self._lock:
-                    self._mine[unit] = claim
-                self._keep_beating()
-                return claim
-            found = read_claim(self.folder / unit, now)
-            if found is None:
-                continue  # it was given back in this moment
-            how = self._death(found)
-            if how is None:
-                return found
-            if self._remove(found.claim):
-                death = f"{describe(found.claim)} {how}"
+            found = self._current(unit)
+            how = None if found is None else self._death(found.held)
+            if found is not None and how is None:
+                return found.held
+            claim = self._new(unit, "" if found is None else f"{describe(found.held.claim)} {how}")
+            generation = 0 if found is None else found.generation + 1
+            if not self._create(claim, generation):
+                continue  # somebody else was quicker
+            if found is not None and not found.path.exists():  # its death is somebody else's to tell
+                claim = replace(claim, death="")
+            current = self._current(unit)
+            if current is None or current.held.claim.token != claim.token:
+                self._path(unit, generation).unlink(missing_ok=True)
+                continue
+            self._remove_older(unit, generation)
+            with self._lock:
+                self._mine[unit] = claim, self._path(unit, generation)
+            self._keep_beating()
+            return claim
 
     def give_back(self, unit: str) -> None:
         """The unit is done, failed or dropped."""
         with self._lock:
-            claim = self._mine.pop(unit)
-        self._remove(claim)
+            claim, path = self._mine.pop(unit)
+        held = read_claim(path, 0)
+        if held is not None and held.claim.token == claim.token:
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Give back what is left, and stop beating."""
@@ -114,20 +117,54 @@ class Claims:
         for unit in list(self._mine):
             self.give_back(unit)
 
-    # -- files
+    # -- files: <unit>.<generation>; whoever takes a dead one's unit over makes the next generation, which only one can
 
-    def _create(self, claim: Claim) -> float | None:
-        """Make the file; if there is one, the file system's time now."""
-        path = self.folder / claim.unit
+    def _new(self, unit: str, death: str) -> Claim:
+        return Claim(
+            unit=unit,
+            task=self.task,
+            restart=self.restart,
+            host=socket.gethostname(),
+            machine=machine(),
+            pid=os.getpid(),
+            token=uuid.uuid4().hex,
+            death=death,
+        )
+
+    def _path(self, unit: str, generation: int) -> Path:
+        return self.folder / f"{unit}.{generation}"
+
+    def _current(self, unit: str) -> _Found | None:
+        """The newest claim on a unit."""
+        beat = self.folder / f".{uuid.uuid4().hex}"
+        beat.touch()
+        now = beat.stat().st_mtime  # the file system's
+        beat.unlink()
+        generations = sorted(generation for name, generation in _names(self.folder) if name == unit)
+        while generations:
+            generation = generations.pop()
+            path = self._path(unit, generation)
+            held = read_claim(path, now)
+            if held is not None:
+                return _Found(held=held, generation=generation, path=path)
+        return None
+
+    def _create(self, claim: Claim, generation: int) -> bool:
+        """Make the file whole; False if it is there."""
         temporary = self.folder / f".{claim.token}"
         temporary.write_bytes(json_bytes(asdict(claim)))
         try:
-            os.link(temporary, path)  # fails if it is there, on NFS too
+            os.link(temporary, self._path(claim.unit, generation))  # fails if it is there, on NFS too
         except FileExistsError:
-            return temporary.stat().st_mtime
+            return False
         finally:
             temporary.unlink()
-        return None
+        return True
+
+    def _remove_older(self, unit: str, generation: int) -> None:
+        for name, older in _names(self.folder):
+            if name == unit and older < generation:
+                self._path(unit, older).unlink(missing_ok=True)
 
     def _death(self, held: Held) -> str | None:
         """How the holder ended, if it did."""
@@ -140,23 +177,6 @@ class Claims:
             return f"has not been heard of for {held.age:.0f} s"
         return None
 
-    def _remove(self, claim: Claim) -> bool:
-        """Take away this very claim; False if it is gone or another one is there now."""
-        path, aside = self.folder / claim.unit, self.folder / f".{uuid.uuid4().hex}"
-        try:
-            path.rename(aside)
-        except FileNotFoundError:
-            return False
-        removed = read_claim(aside, 0)
-        if removed is not None and removed.claim.token != claim.token:
-            # between our look and the rename somebody else took it over: it is put back
-            with contextlib.suppress(FileExistsError):
-                os.link(aside, path)
-            aside.unlink()
-            return False
-        aside.unlink()
-        return True
-
     # -- heartbeat
 
     def _keep_beating(self) -> None:
@@ -167,10 +187,10 @@ class Claims:
     def _beat(self) -> None:
         while not self._stop.wait(min(BEAT_SECONDS, self.stale_seconds / 6)):
             with self._lock:
-                mine = list(self._mine)
-            for unit in mine:
+                mine = [path for _, path in self._mine.values()]
+            for path in mine:
                 with contextlib.suppress(OSError):  # a server that does not answer for a while
-                    os.utime(self.folder / unit)
+                    os.utime(path)
 
 
 def describe(claim: Claim) -> str:
@@ -187,14 +207,25 @@ def read_claim(path: Path, now: float) -> Held | None:
     try:
         return Held(claim=Claim(**json.loads(data)), age=now - changed)
     except (ValueError, TypeError):
-        nobody = Claim(unit=path.name, task="", restart=0, host="", machine="", pid=0, token="")
+        nobody = Claim(unit=path.name.rpartition(".")[0], task="", restart=0, host="", machine="", pid=0, token="")
         return Held(claim=nobody, age=float("inf"))
 
 
 def held_now(jobs: Path, now: float) -> Iterator[Held]:
     """All claims of a stage; fresh ones are those whose age is below :data:`STALE_SECONDS`."""
     folder = jobs / FOLDER
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        held = None if path.name.startswith(".") else read_claim(path, now)
+    newest: dict[str, int] = {}
+    for unit, generation in _names(folder):
+        newest[unit] = max(generation, newest.get(unit, 0))
+    for unit, generation in sorted(newest.items()):
+        held = read_claim(folder / f"{unit}.{generation}", now)
         if held is not None:
             yield held
+
+
+def _names(folder: Path) -> Iterator[tuple[str, int]]:
+    """Unit and generation of every claim."""
+    for path in folder.iterdir() if folder.is_dir() else []:
+        unit, _, generation = path.name.rpartition(".")
+        if unit and generation.isdigit():
+            yield unit, int(generation)

@@ -86,6 +86,11 @@ def make_executor(
             f"{folder}: SLURM replaces a % in the names of logs. Keep logs and claims elsewhere: "
             "cluster.folder=<a shared folder without a %>."
         )
+    if path is not None and ":" in str(path):
+        raise UserError(
+            f"{path}: a colon cannot stand in PYTHONPATH. Keep the copy of the code elsewhere: cluster.folder=<a "
+            "shared folder without a colon>, or set cluster.code=installed."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     try:
         executor = SlurmExecutor(folder, python=_python(resources))

@@ -1,0 +1,123 @@
+"""A claim belongs to one at a time; one whose holder is dead belongs to whoever takes it over, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from cluster.jobs.claims import FOLDER, Claim, Claims, Held, held_now, read_claim
+from pipeline.processes import machine
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> Iterator[Claims]:
+    found = Claims(tmp_path, task="7_1", restart=1)
+    yield found
+    found.close()
+
+
+def left_behind(jobs: Path, **fields: object) -> Claim:
+    """A claim of somebody else."""
+    values = {"unit": "u", "task": "9", "restart": 0, "host": "n3", "machine": "another", "pid": 1, "token": "t"}
+    claim = Claim(**{**values, **fields})  # type: ignore[arg-type]
+    (jobs / FOLDER).mkdir(exist_ok=True)
+    (jobs / FOLDER / f"{claim.unit}.0").write_text(json.dumps(asdict(claim)))
+    return claim
+
+
+def test_held_by_another_until_it_is_given_back(tmp_path: Path, claims: Claims) -> None:
+    other = Claims(tmp_path, task="7_2")
+    mine = claims.take("u")
+    assert isinstance(mine, Claim)
+    held = other.take("u")
+    assert isinstance(held, Held)
+    assert held.claim == mine
+    assert 0 <= held.age < 5
+    claims.give_back("u")
+    assert isinstance(other.take("u"), Claim)
+    other.close()
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_of_many_at_once_one_gets_it(tmp_path: Path) -> None:
+    everyone = [Claims(tmp_path, task=str(i)) for i in range(8)]
+    for unit in map(str, range(30)):
+        left_behind(tmp_path, unit=unit, machine=machine(), pid=dead_pid())  # to be taken over, even
+        with ThreadPoolExecutor(len(everyone)) as pool:
+            results = list(pool.map(Claims.take, everyone, [unit] * len(everyone)))
+        [claim] = [result for result in results if isinstance(result, Claim)]
+        assert claim.death == "task 9 on n3 died"
+    for one in everyone:
+        one.close()
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_who_died_is_told_apart_from_who_works(tmp_path: Path, claims: Claims) -> None:
+    """By its process on this machine, by its task that was started anew, and by silence on another machine."""
+    left_behind(tmp_path, machine=machine(), pid=os.getpid())
+    assert isinstance(claims.take("u"), Held), "it runs"
+    left_behind(tmp_path, machine=machine(), pid=dead_pid(), task="9", host="n3")
+    assert taken(claims, "u").death == "task 9 on n3 died"
+    claims.give_back("u")
+    left_behind(tmp_path, task="7_1", restart=0)
+    assert "started anew" in taken(claims, "u").death
+    claims.give_back("u")
+    left_behind(tmp_path, task="7_1", restart=1)
+    assert isinstance(claims.take("u"), Held), "another rank of the same task"
+    left_behind(tmp_path, machine="another", pid=dead_pid())
+    assert isinstance(claims.take("u"), Held), "a process id of another machine says nothing"
+    old = time.time() - 61
+    os.utime(tmp_path / FOLDER / "u.0", (old, old))
+    assert "not been heard of for 6" in taken(claims, "u").death
+
+
+def taken(claims: Claims, unit: str) -> Claim:
+    claim = claims.take(unit)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def test_a_damaged_claim_belongs_to_nobody(tmp_path: Path, claims: Claims) -> None:
+    for damage in (b"", b"{", b"[]", b'{"unit": 1}'):
+        (tmp_path / FOLDER / "u.0").write_bytes(damage)
+        taken(claims, "u")
+        claims.give_back("u")
+
+
+def test_a_heart_beats_while_it_is_held(tmp_path: Path) -> None:
+    claims = Claims(tmp_path, stale_seconds=0.6)
+    taken(claims, "u")
+    path = tmp_path / FOLDER / "u.0"
+    before = path.stat().st_mtime
+    end = time.monotonic() + 10
+    while path.stat().st_mtime == before and time.monotonic() < end:
+        time.sleep(0.02)
+    assert path.stat().st_mtime > before
+    [held] = held_now(tmp_path, time.time())
+    assert held.claim.unit == "u"
+    claims.close()
+    assert read_claim(path, 0) is None
+
+
+def test_what_another_took_over_is_not_given_back(tmp_path: Path, claims: Claims) -> None:
+    """A process that was silent for too long, and comes back, leaves its successor alone."""
+    taken(claims, "u")
+    other = left_behind(tmp_path, token="successor")
+    claims.give_back("u")
+    held = read_claim(tmp_path / FOLDER / "u.0", 0)
+    assert held is not None
+    assert held.claim == other

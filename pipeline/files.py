@@ -15,9 +15,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from pipeline.many_files import file_names
 from pipeline.places import Place, RemotePath, reaching
 from pipeline.processes import machine, runs
 
@@ -121,7 +123,7 @@ def sweep_partials(folder: Place, name: str = "*") -> int:
     """
     if isinstance(folder, RemotePath):
         return 0
-    found = list(folder.glob(f"{name}.*{PARTIAL}")) if folder.is_dir() else []
+    found = [folder / file for file in file_names(folder, PARTIAL) if fnmatchcase(file, f"{name}.*{PARTIAL}")]
     strays = [path for path in found if _is_stray(path)]
     for stray in strays:
         stray.unlink(missing_ok=True)

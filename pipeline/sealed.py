@@ -36,6 +36,15 @@ def read_sealed(path: Place) -> dict[str, Any]:
     """
     with reaching(path):
         data = path.read_bytes()
+    return unseal(data, path)
+
+
+def unseal(data: bytes, path: Place) -> dict[str, Any]:
+    """What :func:`write_sealed` was given, from the bytes it wrote to ``path``.
+
+    Raises:
+        DamagedError: these are not the bytes that were written.
+    """
     try:
         plain: dict[str, Any] = json.loads(data)
         seal = plain.pop(SEAL)

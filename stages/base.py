@@ -72,6 +72,7 @@ class Status:
     samples: int = 0
     quarantined: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)  # unit id → reason
+    done_ids: frozenset[str] = field(default=frozenset(), compare=False)  # of the units that are done
 
 
 @dataclass(frozen=True, kw_only=True)

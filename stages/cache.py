@@ -13,12 +13,12 @@ from pipeline.caching import CacheJob, CacheSettings, compare_again, estimate
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.estimate import Estimate
-from pipeline.files import read_json
 from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import read_commits
+from pipeline.representation_store.tally import tally
 from pipeline.representation_store.verify import discard, verify
 from pipeline.run_record import recall
 from pipeline.sealed import DamagedError
@@ -112,24 +112,14 @@ class Cache(Stage):
 
     def status(self) -> Status:
         """Counted from commit and failure records."""
-        if recall(self.store_path) is None:
-            return Status(done=0, total=None)
-        store = RepresentationStore.open(self.store_path)
-        commits, failed = [], {}
-        failures: list[Place] = list((self.store_path / "failures").glob("*.json"))
-        for path in sorted(failures, key=lambda path: path.name):
-            failed[path.stem] = _reason(path)
-        for unit, found in read_commits(store.commits, store.committed()):
-            if isinstance(found, DamagedError):
-                failed[f"{unit:06d}"] = str(found)
-            else:
-                commits.append(found)
+        found = tally(self.store_path)
         return Status(
-            done=len(commits),
-            total=len(store.layout.units),
-            samples=sum(commit.rows for commit in commits),
-            quarantined=sum(len(commit.quarantined) for commit in commits),
-            failed=failed,
+            done=len(found.done),
+            total=found.units,
+            samples=found.rows,
+            quarantined=found.quarantined,
+            failed=found.failed,
+            done_ids=found.done,
         )
 
     def set_aside(self) -> Iterator[SetAside]:
@@ -167,11 +157,3 @@ class Cache(Stage):
             f"cache: {self.store_path}",
         ]
         return [*own, *(line for stage in self.beside for line in stage.summary())]
-
-
-def _reason(failure: Place) -> str:
-    """Why a unit failed. These records have no checksum, since the next try writes them anew."""
-    try:
-        return str(read_json(failure)["reason"])
-    except (ValueError, LookupError, TypeError):
-        return f"{failure} is damaged; the next try says the reason again"

@@ -232,6 +232,7 @@ class Evaluate(Stage):
             total=total,
             samples=sum(count["rows"] for count in counts),
             quarantined=sum(count["quarantined"] for count in counts),
+            done_ids=frozenset(result["id"] for result in results),
         )
 
     def set_aside(self) -> Iterator[SetAside]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.datasets.webdataset import WebDataset
-from pipeline.images.packing import MIN_TARS, SAMPLES_PER_TAR, PackJob, load_manifest
+from pipeline.images.packing import MIN_TARS, SAMPLES_PER_TAR, PackJob, load_manifest, tar_name
 from pipeline.places import OutputPlace
 from pipeline.progress import Progress
 from stages.base import Stage, Status, Unit
@@ -61,7 +61,7 @@ class Pack(Stage):
             make_dataset(self.experiment.dataset).check()
             return []
         return [
-            Unit(id=f"{index:05d}", what=f"{index:05d}.tar", samples=len(self.job.plan.bounds(index)))
+            Unit(id=_id(index), what=tar_name(index), samples=len(self.job.plan.bounds(index)))
             for index in self.job.missing()
         ]
 
@@ -79,19 +79,19 @@ class Pack(Stage):
         """Counted from the records of the tars."""
         if self.job is None:
             return Status(done=0, total=0)
-        records = [self.job.record(index) for index in self.job.recorded()]
-        planned = self.job.recorded_plan
+        recorded, planned = self.job.recorded(), self.job.recorded_plan
         return Status(
-            done=len(records),
+            done=len(recorded),
             total=None if planned is None else planned.tars,
-            samples=sum(record.samples for record in records),
+            samples=0 if planned is None else sum(len(planned.bounds(index)) for index in recorded),
+            done_ids=frozenset(map(_id, recorded)),
         )
 
     def verify(self, progress: Progress) -> list[str]:
         """Hash every tar; the records of bad ones are withdrawn, so that the same command writes them again."""
         if self.job is None:
             return []
-        return [f"unit {index:05d}: {what}" for index, what in self.job.verify(progress).items()]
+        return [f"unit {_id(index)}: {what}" for index, what in self.job.verify(progress).items()]
 
     def summary(self) -> list[str]:
         """What was packed and what was left out."""
@@ -105,3 +105,8 @@ class Pack(Stage):
             *(f"pack: left out {count}: {reason}" for reason, count in manifest.left_out.items()),
             f"pack: {self.folder}",
         ]
+
+
+def _id(index: int) -> str:
+    """Of the unit that makes tar ``index``."""
+    return f"{index:05d}"

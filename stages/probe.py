@@ -181,13 +181,17 @@ class Probe(Stage):
 
     def status(self) -> Status:
         """Folds that are fitted, the last one counting when all rows are scored; streamed: whether all is done."""
+        if not (self.folder / RUN_RECORD).exists():
+            return Status(done=0, total=None)
         finished = self._finished.exists()
         samples = read_json(self._finished)["out_of_fold_rows"] if finished else 0
-        if (self.store_path / RUN_RECORD).exists() and self._streamed:
-            return Status(done=int(finished), total=1, samples=samples)
+        if self._record(FITTED).exists() if finished else self._streamed:
+            done_ids = frozenset([ALL_FOLDS] if finished else [])
+            return Status(done=int(finished), total=1, samples=samples, done_ids=done_ids)
         folds = self.settings.folds
-        done = sum(self._record(name).exists() for name in self._fold_names())
-        return Status(done=done if finished else min(done, folds - 1), total=folds, samples=samples)
+        fitted = frozenset(str(fold) for fold in range(folds) if self._record(fold_name(fold)).exists())
+        done = len(fitted) if finished else min(len(fitted), folds - 1)
+        return Status(done=done, total=folds, samples=samples, done_ids=fitted)
 
     def verify(self, progress: Progress) -> list[str]:
         """Check probes and scores against their records; the records of bad ones go, so that they are made again."""

@@ -181,7 +181,8 @@ class Release(Stage):
 
     def status(self) -> Status:
         """Done when the bundle's config is there, which is renamed into place with all the rest."""
-        return Status(done=int((self.bundle / CONFIG).exists()), total=1)
+        done = (self.bundle / CONFIG).exists()
+        return Status(done=int(done), total=1, done_ids=frozenset([self.config.name] if done else []))
 
     def verify(self, progress: Progress) -> list[str]:
         """Check every hash and load it; the config of a bad bundle goes, so that it is made again."""

@@ -21,6 +21,8 @@ from pipeline.training.state import state_step
 from pipeline.training.summary import summarise
 from stages.base import Stage, Status, Unit
 
+HEADS = "heads"  # id of the one unit
+
 
 class TrainHead(Stage):
     """Train the experiment's head on the cached representations; the images and the backbone are not touched."""
@@ -67,7 +69,7 @@ class TrainHead(Stage):
                 )
         seeds = ", ".join(str(seed) for seed in self.config.seeds)
         left = (self.config.total_steps - state_step(self.folder)) * self.config.batch_size
-        return [Unit(id="heads", what=f"{self.experiment.head['kind']}, seeds {seeds}", samples=left)]
+        return [Unit(id=HEADS, what=f"{self.experiment.head['kind']}, seeds {seeds}", samples=left)]
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Train all seeds side by side; goes on at the last checkpoint."""
@@ -96,7 +98,12 @@ class TrainHead(Stage):
         done = self._done()
         steps = self.config.total_steps if done else state_step(self.folder)
         trained = make_head(self.experiment.head).needs.training
-        return Status(done=int(done), total=1, samples=steps * self.config.batch_size if trained else 0)
+        return Status(
+            done=int(done),
+            total=1,
+            samples=steps * self.config.batch_size if trained else 0,
+            done_ids=frozenset([HEADS] if done else []),
+        )
 
     def verify(self, progress: Progress) -> list[str]:
         """Load every head against its hash; the record of a bad one is removed, so that the run is made again."""
@@ -105,7 +112,7 @@ class TrainHead(Stage):
             try:
                 load_head(folder)
             except UserError as error:
-                problems.append(f"unit heads: {error}")
+                problems.append(f"unit {HEADS}: {error}")
                 (folder / RECORD).unlink(missing_ok=True)
         return problems
 

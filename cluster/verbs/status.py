@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from cluster.verbs.base import DONE, Request
 from stages.base import Status
@@ -14,7 +15,7 @@ def run(request: Request) -> int:
     states = {link: stage.status() for link, stage in request.stages.items()}
     if request.line.json:
         stages = [
-            {"stage": link, "folder": str(request.stages[link].folder), **asdict(state), "failed": dict(state.failed)}
+            {"stage": link, "folder": str(request.stages[link].folder), **_plain(state)}
             for link, state in states.items()
         ]
         print(json.dumps({"experiment": request.composed.experiment.name, "stages": stages}, indent=2))
@@ -25,6 +26,12 @@ def run(request: Request) -> int:
         for unit, reason in state.failed.items():
             print(f"{'':<{width}}  unit {unit} failed: {reason}")
     return DONE
+
+
+def _plain(state: Status) -> dict[str, Any]:
+    facts = asdict(replace(state, failed=dict(state.failed)))
+    del facts["done_ids"]
+    return facts
 
 
 def _line(state: Status) -> str:

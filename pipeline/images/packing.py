@@ -25,6 +25,7 @@ from pipeline.errors import UserError
 from pipeline.files import atomic_file, read_json, sha256_file, sweep_partials, write_json
 from pipeline.images.manifest import FILE, TARS, Manifest, Source, TarRecord, load_manifest, save_manifest
 from pipeline.images.packed import PackedTars, open_packed
+from pipeline.many_files import file_names
 from pipeline.places import Place
 from pipeline.progress import Progress
 
@@ -179,7 +180,7 @@ class PackJob:
 
     def recorded(self) -> list[int]:
         """Tars that are whole and recorded."""
-        return sorted(int(path.stem) for path in (self.folder / RECORDS).glob("*.json"))
+        return sorted(int(name.removesuffix(".json")) for name in file_names(self.folder / RECORDS, ".json"))
 
     def record(self, index: int) -> TarRecord:
         """The record of a finished tar."""

@@ -15,6 +15,7 @@ from pydantic import Field
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.representation_store import RepresentationStore
+from pipeline.representation_store.tally import tally
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -100,5 +101,5 @@ def is_streamed(store: RepresentationStore, settings: ProbeSettings) -> bool:
     """Whether the probes of ``store`` are fitted in passes over it, rather than on rows in memory."""
     if settings.solver != "auto":
         return settings.solver == "stream"
-    rows, views = sum(store.counts().values()), len(settings.views or store.layout.views)
+    rows, views = tally(store.path).rows, len(settings.views or store.layout.views)
     return exact_bytes(rows, views, store.layout.width, len(store.class_names)) > settings.memory_gb * 1e9

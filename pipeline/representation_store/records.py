@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.faults import Quarantined
-from pipeline.files import PARTIAL
-from pipeline.places import Place, is_remote
-from pipeline.sealed import DamagedError, read_sealed, write_sealed
+from pipeline.many_files import file_names, read_files
+from pipeline.places import Place
+from pipeline.sealed import DamagedError, read_sealed, unseal, write_sealed
 
-READERS = 16  # records that are asked for at a time
+SUFFIX = ".json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,7 @@ class Commit:
 
 def record_path(folder: Place, unit: int) -> Place:
     """``<folder>/000012.json``."""
-    return folder / f"{unit:06d}.json"
+    return folder / f"{unit:06d}{SUFFIX}"
 
 
 def write_commit(folder: Place, commit: Commit) -> None:
@@ -60,28 +59,36 @@ def read_commit(path: Place) -> Commit:
     Raises:
         pipeline.sealed.DamagedError: the file is damaged; `submit verify` removes it, which makes the unit run again.
     """
-    plain = read_sealed(path)
+    return _commit(read_sealed(path))
+
+
+def parse_commit(data: bytes, path: Place) -> Commit:
+    """A record of whose file the bytes were read already; errors as of :func:`read_commit`."""
+    return _commit(unseal(data, path))
+
+
+def _commit(plain: Mapping[str, Any]) -> Commit:
     return Commit(**{**plain, "quarantined": tuple(Quarantined(**item) for item in plain["quarantined"])})
 
 
 def read_commits(folder: Place, units: Iterable[int]) -> Iterator[tuple[int, Commit | DamagedError]]:
-    """The records of units, or what is wrong with them; an object store is asked for many at a time."""
+    """The records of units, or what is wrong with them; many are asked for at a time.
 
-    def read(unit: int) -> tuple[int, Commit | DamagedError]:
+    Raises:
+        FileNotFoundError: one of them has no record.
+    """
+    units = list(units)
+    found = read_files(folder, [record_path(folder, unit).name for unit in units])
+    for unit, content in zip(units, found, strict=True):
+        path = record_path(folder, unit)
+        if content.data is None:
+            raise FileNotFoundError(path)
         try:
-            return unit, read_commit(record_path(folder, unit))
+            yield unit, parse_commit(content.data, path)
         except DamagedError as error:
-            return unit, error
-
-    if not is_remote(folder):
-        yield from map(read, units)
-        return
-    with ThreadPoolExecutor(READERS) as pool:
-        yield from pool.map(read, units)
+            yield unit, error
 
 
 def committed_units(folder: Place) -> list[int]:
     """The units that have a record, ascending, from names alone."""
-    if not folder.is_dir():
-        return []
-    return sorted(int(path.stem) for path in folder.iterdir() if path.suffix == ".json" and PARTIAL not in path.name)
+    return sorted(int(name.removesuffix(SUFFIX)) for name in file_names(folder, SUFFIX))

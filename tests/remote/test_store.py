@@ -12,7 +12,7 @@ from pipeline.errors import UserError
 from pipeline.heads.base import Needs
 from pipeline.places import Place, RemotePath, as_place
 from pipeline.progress import Silent
-from pipeline.representation_store import RepresentationStore, StoreLayout
+from pipeline.representation_store import RepresentationStore, StoreLayout, tally
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.representation_store.verify import discard, verify
 from tests.pipeline.representation_store.conftest import make_layout, make_rows
@@ -121,3 +121,26 @@ def test_another_run_is_refused(remote: RepresentationStore) -> None:
 def test_open_store(remote: RepresentationStore) -> None:
     for url in ("s3://read-only/run", "s3://read-only/run/store/"):
         assert hedgerow.open_store(url).keys() == remote.keys()
+
+
+def test_of_a_large_store_only_new_records_are_asked_for(
+    bucket: RemotePath, s3: boto3.client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tally, "FEW", 0)
+    store = filled(bucket / "store")
+    assert tally.tally(store.path).rows == 47
+    assert str(tally.TALLY) in objects(s3, store.path)
+    read: list[str] = []
+    original = RemotePath.read_bytes
+
+    def reading(path: RemotePath) -> bytes:
+        read.append(path.name)
+        return original(path)
+
+    monkeypatch.setattr(RemotePath, "read_bytes", reading)
+    again = tally.tally(store.path)
+    assert (sorted(again.done), again.rows) == (["000000", "000001", "000002"], 47)
+    assert [name for name in read if name[0].isdigit()] == []
+    store.write_unit(1, make_rows(LAYOUT, 5, 1))
+    assert tally.tally(store.path).rows == 52
+    assert [name for name in read if name[0].isdigit()] == ["000001.json"]

@@ -170,8 +170,9 @@ def test_its_record_says_what_came_out(
 def test_status_and_plan(make_stage: Callable[..., Probe], tmp_path: Path) -> None:
     write_store(tmp_path / "a/cache/store")
     stage = make_stage(folds=3)
-    assert stage.status() == Status(done=0, total=3)
+    assert stage.status() == Status(done=0, total=None)
     stage.prepare()
+    assert stage.status() == Status(done=0, total=3)
     assert [unit.id for unit in stage.plan()] == ["0", "1", "2"]
     for unit in stage.plan()[::-1]:
         stage.run(unit, Silent())
@@ -267,6 +268,7 @@ def test_a_damaged_score_is_made_again_without_another_fit(
     store = write_store(tmp_path / "a/cache/store")
     stage = make_stage(folds=2, **STREAM)
     assert [unit.id for unit in stage.plan()] == ["all"]
+    stage.prepare()
     assert stage.status() == Status(done=0, total=1)
     complete(stage)
     assert stage.status() == Status(done=1, total=1, samples=sum(COUNTS) - 2)

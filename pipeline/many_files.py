@@ -1,0 +1,132 @@
+"""Many small files of one folder, listed and read quickly, on this machine, on a shared disk or in an object store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline.places import Place, RemotePath, reaching
+
+READERS = 16  # that wait for a server, or for a shared disk
+QUICK_SECONDS = 2e-4  # a file; so quick is only what is in memory here, where threads would be in each other's way
+_AT_ONCE = 256  # files that a reader of a folder takes
+
+
+def file_names(folder: Place, suffix: str) -> list[str]:
+    """Names of the files in ``folder`` that end so, without asking for anything else; none where there is no folder."""
+    if isinstance(folder, RemotePath):
+        return list(file_stamps(folder, suffix))
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.name.endswith(suffix)]
+    return []
+
+
+def file_stamps(folder: Place, suffix: str) -> dict[str, str]:
+    """Those names, each with a text that is another one once the file is another one: its time and size, or its tag.
+
+    Shared disks are at their quickest when they are asked for the facts of files in the order of a listing, as here.
+    """
+    if isinstance(folder, RemotePath):
+        return _remote_stamps(folder, suffix)
+    found: dict[str, str] = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(suffix):
+                try:
+                    found[entry.name] = _stamp(entry.stat())
+                except FileNotFoundError:  # gone since
+                    continue
+    return found
+
+
+class Content(NamedTuple):
+    """What a file held.
+
+    Attributes:
+        name: of the file.
+        stamp: of these very bytes; None in an object store, where :func:`file_stamps` costs nothing beside a listing.
+        data: the bytes; None: it is gone.
+    """
+
+    name: str
+    stamp: str | None
+    data: bytes | None
+
+
+def read_files(folder: Place, names: Sequence[str]) -> Iterator[Content]:
+    """The content of files of ``folder``, in the order of ``names``; where that means waiting, many at a time."""
+    if isinstance(folder, RemotePath):
+        with ThreadPoolExecutor(READERS) as pool:
+            yield from pool.map(lambda name: _read_object(folder / name), names)
+        return
+    started = time.perf_counter()
+    first = _read_part(folder, names[:_AT_ONCE])
+    quick = time.perf_counter() - started < QUICK_SECONDS * len(first)
+    yield from first
+    left = [names[start : start + _AT_ONCE] for start in range(_AT_ONCE, len(names), _AT_ONCE)]
+    if quick:
+        for part in left:
+            yield from _read_part(folder, part)
+    elif left:
+        with ThreadPoolExecutor(READERS) as pool:
+            for found in pool.map(lambda part: _read_part(folder, part), left):
+                yield from found
+
+
+def _stamp(facts: os.stat_result) -> str:
+    return f"{facts.st_mtime_ns}-{facts.st_size}"
+
+
+def _read_part(folder: Path, names: Sequence[str]) -> list[Content]:
+    """Plain system calls: of a hundred thousand small files, half the time of :meth:`pathlib.Path.read_bytes`."""
+    try:
+        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return [Content(name, None, None) for name in names]
+    try:
+        return [_read_file(name, inside) for name in names]
+    finally:
+        os.close(inside)
+
+
+def _read_file(name: str, inside: int) -> Content:
+    try:
+        file = os.open(name, os.O_RDONLY, dir_fd=inside)
+    except FileNotFoundError:
+        return Content(name, None, None)
+    try:
+        facts = os.fstat(file)
+        data = os.read(file, facts.st_size + 1)
+        while len(data) < facts.st_size and (more := os.read(file, facts.st_size)):
+            data += more
+    finally:
+        os.close(file)
+    return Content(name, _stamp(facts), data)
+
+
+def _read_object(path: RemotePath) -> Content:
+    try:
+        return Content(path.name, None, path.read_bytes())
+    except FileNotFoundError:
+        return Content(path.name, None, None)
+
+
+def _remote_stamps(folder: RemotePath, suffix: str) -> dict[str, str]:
+    with reaching(folder):
+        try:
+            found: list[dict[str, Any]] = folder.fs.ls(folder.path, detail=True)
+        except FileNotFoundError:
+            return {}
+    named = {str(item["name"]).rpartition("/")[2]: item for item in found if item["type"] == "file"}
+    return {name: _tag(item) for name, item in sorted(named.items()) if name.endswith(suffix)}
+
+
+def _tag(item: dict[str, Any]) -> str:
+    """What an object store says of the content: a tag, or the time of the last change, and the size."""
+    said = [str(item[key]) for key in ("ETag", "etag", "LastModified", "mtime", "updated") if item.get(key)]
+    return f"{said[0] if said else ''}-{item.get('size')}"

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline import many_files
+from pipeline.many_files import file_names, file_stamps, read_files
+
+
+@pytest.mark.parametrize("quick", [0.0, 1e9])
+def test_files_are_read_in_order_and_whole_however_many_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: float
+) -> None:
+    monkeypatch.setattr(many_files, "QUICK_SECONDS", quick)
+    monkeypatch.setattr(many_files, "_AT_ONCE", 4)
+    held = {f"{index}.json": b"x" * (index * 3001) for index in range(23)}
+    for name, data in held.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "0.json.partial").write_bytes(b"")
+    assert sorted(file_names(tmp_path, ".json")) == sorted(held)
+    wanted = ["gone.json", *reversed(held)]
+    found = list(read_files(tmp_path, wanted))
+    assert [item.name for item in found] == wanted
+    assert found[0].data is None
+    assert {item.name: item.data for item in found[1:]} == held
+    assert {item.name: item.stamp for item in found[1:]} == file_stamps(tmp_path, ".json")
+    (tmp_path / "3.json").write_bytes(b"")
+    assert file_stamps(tmp_path, ".json")["3.json"] != found[-4].stamp
+
+
+def test_no_folder_is_no_files(tmp_path: Path) -> None:
+    folder = tmp_path / "nothing"
+    assert file_names(folder, ".json") == []
+    assert file_stamps(folder, ".json") == {}
+    assert [item.data for item in read_files(folder, ["a.json"])] == [None]
+    assert list(read_files(folder, [])) == []

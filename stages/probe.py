@@ -181,8 +181,8 @@ class Probe(Stage):
 
     def status(self) -> Status:
         """Folds that are fitted, the last one counting when all rows are scored; streamed: whether all is done."""
-        if not (self.folder / RUN_RECORD).exists():
-            return Status(done=0, total=None)
+        if not all((folder / RUN_RECORD).exists() for folder in (self.folder, self.store_path)):
+            return Status(done=0, total=None)  # whether it is streamed is known once there is a store
         finished = self._finished.exists()
         samples = read_json(self._finished)["out_of_fold_rows"] if finished else 0
         if self._record(FITTED).exists() if finished else self._streamed:

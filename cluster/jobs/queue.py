@@ -77,7 +77,7 @@ def ended(jobs: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> dict[str,
     """
     if not jobs:
         return {}
-    command = ["sacct", "--noheader", "--allocations", "--parsable2", "--array", "--format=JobID,State"]
+    command = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobID,State"]
     found = {}
     for line in ask([*command, f"--jobs={','.join(jobs)}"], timeout=timeout):
         task, _, state = line.partition("|")

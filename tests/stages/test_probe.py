@@ -171,6 +171,10 @@ def test_status_and_plan(make_stage: Callable[..., Probe], tmp_path: Path) -> No
     write_store(tmp_path / "a/cache/store")
     stage = make_stage(folds=3)
     assert stage.status() == Status(done=0, total=None)
+    (tmp_path / "a/cache").rename(tmp_path / "a/not there yet")
+    Stage.prepare(stage)
+    assert stage.status() == Status(done=0, total=None)
+    (tmp_path / "a/not there yet").rename(tmp_path / "a/cache")
     stage.prepare()
     assert stage.status() == Status(done=0, total=3)
     assert [unit.id for unit in stage.plan()] == ["0", "1", "2"]

@@ -70,6 +70,6 @@ def shares(resources: Resources, most: int | None) -> list[Work]:
 
 def arrays(tasks: Sequence[Work], limit: int) -> list[Sequence[Work]]:
     """The tasks of each array: as few arrays as possible, all of about the same size."""
-    count = math.ceil(len(tasks) / limit)
-    each = math.ceil(len(tasks) / max(1, count))
+    count = max(1, math.ceil(len(tasks) / limit))
+    each = max(1, math.ceil(len(tasks) / count))
     return [tasks[start : start + each] for start in range(0, len(tasks), each)]

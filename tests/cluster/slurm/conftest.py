@@ -78,7 +78,7 @@ class Commands:
         (self.folder / f"{name}.err").write_text(error)
         path = self.folder / name
         path.write_text(
-            f'#!/bin/bash\necho "$*" >> "{self.folder}/{name}.log"\n{script}\n'
+            f'#!/bin/bash\nPATH=/usr/bin:/bin\necho "$*" >> "{self.folder}/{name}.log"\n{script}\n'
             f'cat "{self.folder}/{name}.out"\ncat "{self.folder}/{name}.err" >&2\nexit {code}\n'
         )
         path.chmod(0o755)
@@ -93,7 +93,7 @@ class Commands:
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     """No command of SLURM but those that the test makes."""
     made = Commands(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{made.folder}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(made.folder))
     for name in ("squeue", "sbatch", "srun", "scontrol", "sacctmgr", "scancel", "sacct"):
         made.answer(name, code=1, error=f"{name}: no such thing in this test\n")
     return made

@@ -1,0 +1,114 @@
+"""Every unit is in one task, no array is larger than the cluster takes, times mean what SLURM means by them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.slurm import code
+from cluster.slurm.cutting import Limits, arrays, cut, limits, shares
+from cluster.slurm.resources import Resources, SlurmConfig, minutes
+from pipeline.config import parse
+from pipeline.errors import UserError
+from tests.cluster.slurm.conftest import Commands
+
+
+@given(st.integers(0, 300), st.integers(1, 40), st.one_of(st.none(), st.integers(1, 50)), st.integers(1, 60))
+def test_units_are_cut_within_the_limits(count: int, each: int, most: int | None, array: int) -> None:
+    units = [f"{i:06d}" for i in range(count)]
+    tasks = cut(units, Resources(units_per_task=each), most)
+    assert [unit for task in tasks for unit in task.units or ()] == units
+    assert all(task.units for task in tasks)
+    if most is not None:
+        assert len(tasks) <= most
+    if most is None or count <= each * most:
+        assert all(len(task.units or ()) <= each for task in tasks)
+    parts = arrays(tasks, array)
+    assert [task for part in parts for task in part] == tasks
+    sizes = [len(part) for part in parts]
+    assert all(0 < size <= array for size in sizes)
+    assert len(parts) == -(-len(tasks) // array)
+
+
+def test_shares_are_as_many_as_may_run_at_once() -> None:
+    assert [work.share for work in shares(Resources(max_parallel=3), None)] == [(0, 3), (1, 3), (2, 3)]
+    assert len(shares(Resources(max_parallel=9), 4)) == 4
+
+
+def test_limits_are_what_the_cluster_says(commands: Commands) -> None:
+    assert limits(Resources()) == Limits(array=1001, submit=None), "nobody answers: SLURM's default"
+    commands.answer("scontrol", "Configuration data as of …\nMaxArraySize            = 21\nMaxJobCount = 9\n")
+    commands.answer("sacctmgr", "|500\n40|\n")
+    assert limits(Resources(account="a", qos="q")) == Limits(array=21, submit=40)
+    assert [line.split(" format")[0].split(" ", 3)[-1] for line in commands.asked("sacctmgr")][-1].endswith("q")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(5, 5), ("5", 5), ("5:30", 6), ("1:00:00", 60), ("02:30:01", 151), ("1-0", 1440), ("2-12:30", 3630), ("0:01", 1)],
+)
+def test_times_as_slurm_writes_them(written: str | int, meant: int) -> None:
+    assert minutes(written) == meant
+
+
+@pytest.mark.parametrize("wrong", ["", "soon", "1:2:3:4", "0", 0, "-5", "1-"])
+def test_what_is_no_time(wrong: str | int) -> None:
+    with pytest.raises(UserError, match="time"):
+        parse(SlurmConfig, {"time": wrong}, "cluster")
+
+
+def test_a_stage_has_its_own_resources() -> None:
+    site = parse(
+        SlurmConfig,
+        {"partition": "gpu", "gpus_per_node": 4, "stages": {"pack": {"partition": "cpu", "gpus_per_node": 0}}},
+        "cluster",
+    )
+    assert (site.of("cache").partition, site.of("cache").ranks) == ("gpu", 4)
+    assert (site.of("pack").partition, site.of("pack").ranks) == ("cpu", 1)
+    assert site.of("cache").alone().ranks == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"stages": {"cash": {}}}, "no such stage"),
+        ({"stages": {"cache": {"gpu": 1}}}, "gpu: unknown key"),
+        ({"stages": {"cache": {"time": "late"}}}, "no time"),
+        ({"partitoin": "x"}, "Did you mean 'partition'"),
+        ({"units_per_task": 0}, "units_per_task"),
+    ],
+)
+def test_what_a_site_may_not_say(values: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse(SlurmConfig, values, "cluster")
+
+
+def test_the_code_is_copied_once_and_runs_from_there(tmp_path: Path) -> None:
+    copy = code.snapshot(tmp_path)
+    assert code.snapshot(tmp_path) == copy
+    assert list((tmp_path / code.FOLDER).iterdir()) == [copy]
+    assert (copy / "pipeline" / "files.py").read_bytes() == (code.ROOT / "pipeline" / "files.py").read_bytes()
+    look = "import stages.base, cluster.compose as c; print(stages.base.__file__, c.CONFIGS.is_dir())"
+    command, env = [sys.executable, "-c", look], {"PYTHONPATH": str(copy)}
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == [str(copy / "stages" / "base.py"), "True"], done.stderr
+
+
+def test_a_commit_without_changes_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+    with pytest.raises(UserError, match="no git checkout"):
+        code.commit()
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline" / "x.py").write_text("1\n")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "m"]):
+        subprocess.run([*git, *words], check=True)
+    assert len(code.commit()) == 40
+    (tmp_path / "pipeline" / "x.py").write_text("2\n")
+    with pytest.raises(UserError, match=r"pipeline/x\.py"):
+        code.commit()

@@ -157,10 +157,10 @@ class Slurm(Executor):
 
     def _make(self, link: _Link, works: Sequence[Work], submission: Submission, after: Sequence[str]) -> None:
         """Submit tasks as few arrays, and record each as soon as SLURM has it."""
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         path, code = self._code(link.jobs)
         record = Submitted(
-            folder=link.jobs / f"{stamp}-{uuid.uuid4().hex[:6]}",
+            folder=link.jobs / f"{stamp}-{uuid.uuid4().hex[:4]}",
             stage=link.name,
             command=submission.command,
             host=socket.gethostname(),

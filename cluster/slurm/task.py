@@ -106,6 +106,8 @@ class Runner:
                 self._alone(stage)
         except (Interrupted, KeyboardInterrupt):
             code = AGAIN if self._goes_on() else STOPPED
+            if self.rank and stage.by_ranks:
+                code = 0  # srun ends all ranks when one fails, and the first one may not have put its things away yet
         except UserError as error:
             self.failed[self.task.link] = str(error)
             code = FAILED

@@ -102,19 +102,30 @@ class Lab(Commands):
         """As if its power failed: SIGKILL for its daemon and all that runs on it. SLURM notices after some seconds."""
         self._daemons.pop(f"slurmd-{name}").end()
 
+    def report_loss(self, name: str) -> None:
+        """SLURM notices at once that a killed node is lost: what ran there fails with NODE_FAIL or is requeued."""
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=lost")
+
     def start_node(self, name: str) -> None:
         """Bring a killed node back; it takes jobs when this returns."""
         self._start("slurmd", "-D", "-N", name, log=f"slurmd-{name}")
         self.wait_for(lambda: self.ready(name), 30, f"{name} takes jobs")
 
     def kill_controller(self) -> None:
-        """SIGKILL for the controller: jobs go on, commands fail."""
+        """SIGKILL for the controller: jobs go on, commands fail. What it has not saved yet (``save``) it will not know."""
         self._daemons.pop("slurmctld").end()
 
     def start_controller(self) -> None:
         """The controller, with the state that it has saved; it answers when this returns."""
         self._start("slurmctld", "-D")
         self.wait_for(lambda: self.succeeds("scontrol", "ping"), 30, "the controller answers")
+
+    def save(self, job: str) -> None:
+        """The controller has saved the queue with ``job`` when this returns. It does so by itself, up to 5 s late."""
+        saved = self.folder / "state/job_state"
+        before = saved.stat().st_mtime_ns if saved.exists() else 0
+        self.run("scontrol", "update", f"jobid={job}", "comment=save")  # a change, so that there is something to save
+        self.wait_for(lambda: saved.exists() and saved.stat().st_mtime_ns != before, 20, "a saved queue")
 
     def ready(self, *names: str) -> bool:
         """Whether these nodes, or all, take jobs; those that SLURM has set aside are resumed."""
@@ -180,7 +191,7 @@ class Lab(Commands):
         install = self._daemons["mariadb-install-db"]
         if install.process.wait(60) != 0:
             raise LabError(install.last_words())
-        del self._daemons["mariadb-install-db"]
+        self._daemons.pop(install.name).end()
         self._start(
             *("mariadbd", *database, f"--socket={sql}", "--skip-networking", f"--pid-file={self.folder}/run/sql.pid"),
             *("--skip-log-bin", "--performance-schema=OFF", "--innodb-buffer-pool-size=64M"),

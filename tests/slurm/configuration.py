@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from pathlib import Path
+
+from tests.slurm.daemons import SEARCH_PATH
 
 # Shortest times that SLURM takes or that hold on a busy machine. ``cred_expire``: a requeued job may start anew so many
 # seconds after it ended, 5 is the least.
@@ -104,7 +107,7 @@ def write(
     grace_s: int,
     ports: list[int],
 ) -> None:
-    """``slurm.conf``, ``gres.conf`` and ``slurmdbd.conf`` in ``folder``; nodes are called ``<prefix>1`` and so on.
+    """``slurm.conf``, ``slurmdbd.conf`` and what they need in ``folder``; nodes are called ``<prefix>1`` and so on.
 
     ``ports``: one of the controller, one of the accounting, then one a node, without gaps.
     """
@@ -126,8 +129,18 @@ def write(
     (folder / "slurm.conf").write_text(SLURM.format_map(values))
     devices = folder / "devices"
     (folder / "gres.conf").write_text(f"Name=gpu File={devices}/gpu{span(0, gpus - 1)}\n" if gpus else "")
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin={no_cgroups()}\n")
     (folder / "slurmdbd.conf").write_text(SLURMDBD.format_map(values))
     (folder / "slurmdbd.conf").chmod(0o600)  # slurmdbd refuses others
+
+
+def no_cgroups() -> str:
+    """The plugin that does nothing: nothing of ours needs it, but slurmd does not start without one."""
+    said = subprocess.run(
+        ["slurmd", "-V"], env={"PATH": SEARCH_PATH}, capture_output=True, text=True, check=True
+    ).stdout
+    year, month, *_ = said.split()[-1].split(".")  # "slurm-wlm 22.05.8"
+    return "disabled" if (int(year), int(month)) >= (24, 5) else "cgroup/v1"
 
 
 def span(first: int, last: int) -> str:

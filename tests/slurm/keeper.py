@@ -17,6 +17,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -105,28 +106,36 @@ def forget_unless_used(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError, BlockingIOError), (folder / "in-use").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
-        with host_names() as lines:
-            lines[:] = [line for line in lines if not line.endswith(tag(folder))]
+        with host_table():
+            pass  # its lines go
+
+
+def name_hosts(folder: Path, names: Sequence[str]) -> None:
+    """As long as there is ``folder``, these names lead to 127.0.0.1, and so does the name of this machine.
+
+    That is where SLURM listens when it must not listen on all addresses, and it is elsewhere in many containers.
+    """
+    host = socket.gethostname()
+    with host_table() as lines:
+        of_host = [line for line in lines if MARK not in line and host in line.partition("#")[0].split()[1:]]
+        if not of_host or of_host[0].split()[0] != "127.0.0.1":
+            lines.insert(0, f"127.0.0.1 {host} {MARK}{folder}")  # the first line counts
+        lines.append(f"127.0.0.1 {' '.join(names)} {MARK}{folder}")
 
 
 @contextlib.contextmanager
-def host_names() -> Iterator[list[str]]:
-    """The lines of the table of host names, to be changed; those of labs whose folder is gone are left out."""
+def host_table() -> Iterator[list[str]]:
+    """The lines of the table of host names, to be changed. Lines of labs whose folder is gone are left out."""
     with HOSTS.open("r+") as file:  # written in place: in a container another file may be mounted there
         fcntl.flock(file, fcntl.LOCK_EX)
         before = file.read()
-        lines = [line for line in before.splitlines() if MARK not in line or Path(line.split(MARK)[1]).exists()]
+        lines = [line for line in before.splitlines() if MARK not in line or Path(line.partition(MARK)[2]).exists()]
         yield lines
         after = "".join(f"{line}\n" for line in lines)
         if after != before:
             file.seek(0)
             file.write(after)
             file.truncate()
-
-
-def tag(folder: Path) -> str:
-    """What a line of a lab ends with."""
-    return f"{MARK}{folder}"
 
 
 if __name__ == "__main__":

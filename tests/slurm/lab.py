@@ -1,6 +1,6 @@
 """A SLURM of its own on this machine: several nodes, accounting, partitions that preempt, in some seconds.
 
-``python -m tests.slurm.lab up`` brings one up to play with. It needs root and the packages of ``tests.slurm.packages``.
+``python -m tests.slurm.lab up`` brings one up to play with. It needs root and installs what is missing.
 Several labs at once don't meet: each has its own folder, TCP ports on loopback, munge key and node names. Nothing is
 left when one ends, however it ends (``tests.slurm.keeper``).
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from tests.slurm import configuration, keeper
+from tests.slurm import configuration, keeper, packages
 from tests.slurm.commands import Commands
 from tests.slurm.daemons import Daemon, LabError, answers, claim_ports
 
@@ -112,7 +112,7 @@ class Lab(Commands):
         self.wait_for(lambda: self.ready(name), 30, f"{name} takes jobs")
 
     def kill_controller(self) -> None:
-        """SIGKILL for the controller: jobs go on, commands fail. What it has not saved yet (``save``) it will not know."""
+        """SIGKILL for the controller: jobs go on, commands fail. It will not know what it had not saved (``save``)."""
         self._daemons.pop("slurmctld").end()
 
     def start_controller(self) -> None:
@@ -171,8 +171,7 @@ class Lab(Commands):
         for number in range(self._gpus):
             os.mknod(self.folder / "devices" / f"gpu{number}", 0o20666, os.makedev(1, 3))  # devices like /dev/null
         configuration.write(self.folder, prefix=prefix, ports=ports, **self._settings)
-        with keeper.host_names() as lines:
-            lines.append(f"127.0.0.1 {' '.join(self.node_names)} {keeper.tag(self.folder)}")
+        keeper.name_hosts(self.folder, self.node_names)
 
     def _start_accounting(self) -> None:
         """munge, which vouches for who asks; a database that listens at a Unix socket only; slurmdbd."""
@@ -218,10 +217,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     up.add_argument("--gpus", type=int, default=0, help="GPUs that a node pretends to have (default: 0)")
     up.add_argument("--max-array-size", type=int, default=21, help="array indices are below it (default: 21)")
     up.add_argument("--grace-s", type=int, default=4, help="seconds that a preempted job has left (default: 4)")
+    given = vars(parser.parse_args(arguments))
+    if reason := packages.why_not():
+        parser.exit(1, f"error: {reason}\n")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started = time.monotonic()
     try:
-        with Lab(**vars(parser.parse_args(arguments))) as lab:
+        with Lab(**given) as lab:
             print(f"# {' '.join(lab.node_names)}: up in {time.monotonic() - started:.1f} s. Here:", file=sys.stderr)
             print("# kill NODE|controller, start NODE|controller, limit COUNT, Ctrl-C. Elsewhere:", file=sys.stderr)
             print(f"export SLURM_CONF={lab.folder}/slurm.conf", flush=True)

@@ -1,0 +1,272 @@
+"""A cache over several nodes of a SLURM that is disturbed all the time must end as one calm process's does.
+
+    python -m tests.slurm.soak [--units 300] [--minutes 10] [--nodes 4] [--seed 0] [--json FILE]
+
+As root, with SLURM's packages installed (see tests/slurm). Small tars are cached by one process, and as an array on a
+SLURM of its own; every few seconds something happens: a task is requeued, told to end in a while, cancelled, preempted,
+its process is killed, its node dies and comes back, the controller is killed and started, two people submit at once.
+Units that were given up after three deaths are put back. When the minutes are over, the command is given until nothing
+is missing. Then both stores have the same bytes, and each unit that was begun more than once says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cluster.jobs.journal import FOLDER as JOURNAL
+from cluster.jobs.journal import Event, read_journal
+from pipeline.files import sha256_file
+from tests.slurm.daemons import LabError
+from tests.slurm.lab import Lab
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKBONE = "model: resnet10t\nweights: random\nsize: 32\nnum_classes: 0\ndevice: cpu\n"
+IMAGES_A_UNIT = 14
+LEAST, MOST = 2.0, 6.0  # seconds between two interruptions
+PATIENCE_MINUTES = 20  # after the interruptions
+
+
+class Soak:
+    """The work, and what happens to it."""
+
+    def __init__(self, folder: Path, lab: Lab, units: int, seed: int) -> None:
+        self.folder, self.lab, self.units = folder, lab, units
+        self.rng = random.Random(seed)
+        self.happened: Counter[str] = Counter()
+        self.submissions = 0
+        self.down: dict[str, float] = {}  # node → when it comes back
+        configs = folder / "configs" / "backbone"
+        configs.mkdir(parents=True)
+        (configs / "tiny.yaml").write_text(BACKBONE)
+        self.settings = [
+            *("--config-dir", str(folder / "configs"), "experiment=demo_digits", "backbone=tiny"),
+            *(f"dataset.images_per_class={units * IMAGES_A_UNIT // 70}", f"pack.min_tars={units}"),
+            *("cache.random_views=7", "cache.workers=1"),
+        ]
+        self.environment = {**lab.environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+    # -- the command
+
+    def submit(self, *words: str, runs: str, wait: bool = True) -> subprocess.Popen[str]:
+        """``submit`` in a process of its own."""
+        command = [sys.executable, "-m", "cluster.submit", *words, *self.settings, f"runs_root={self.folder / runs}"]
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if wait:
+            process.said = process.communicate()[0]  # type: ignore[attr-defined]
+        return process
+
+    def local(self) -> None:
+        """One calm process."""
+        for stage in ("pack", "cache"):
+            done = self.submit(f"stage={stage}", runs="calm")
+            assert done.returncode == 0, done.said  # type: ignore[attr-defined]
+        [pack] = (self.folder / "calm").glob("pack-*")
+        (self.folder / "soak").mkdir()
+        (self.folder / "soak" / pack.name).symlink_to(pack)
+
+    def send(self, twice: bool = False) -> None:
+        """Submit what is missing; twice at once, perhaps. What was given up is put back first."""
+        site = ["cluster=slurm", "cluster.cpus_per_task=1", "cluster.units_per_task=10", "cluster.max_parallel=4"]
+        words = ["stage=cache", *site, "cluster.time=5", "cluster.grace_seconds=10", "cluster.partition=low"]
+        self.submissions += 1 + twice
+        self.submit("retry", *words, runs="soak")
+        processes = [self.submit(*words, runs="soak", wait=False) for _ in range(1 + twice)]
+        for process in processes:
+            said, _ = process.communicate()
+            if process.returncode:
+                print(said, flush=True)
+
+    # -- what happens
+
+    def disturb(self) -> None:
+        """One of all that may happen, to somebody."""
+        kinds: list[Callable[[], None]] = [
+            *(self.requeue, self.tell, self.cancel, self.kill, self.kill),
+            *(self.node, self.controller, self.preempt, self.two_submit),
+        ]
+        kind = self.rng.choice(kinds)
+        try:
+            for name in [name for name, back in self.down.items() if back < time.monotonic()]:
+                self.lab.start_node(name)
+                del self.down[name]
+            kind()
+        except (subprocess.SubprocessError, LabError) as error:
+            self.happened[f"{kind.__name__}: did not work"] += 1
+            print(error, flush=True)
+        else:
+            self.happened[kind.__name__] += 1
+
+    def running(self) -> list[str]:
+        """Ids of the tasks that run."""
+        lines = self.ask("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i %j").splitlines()
+        return [line.split()[0] for line in lines if "hedgerow" in line]
+
+    def ask(self, *command: str) -> str:
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        return done.stdout
+
+    def somebody(self) -> str | None:
+        tasks = self.running()
+        return self.rng.choice(tasks) if tasks else None
+
+    def requeue(self) -> None:
+        if task := self.somebody():
+            self.ask("scontrol", "requeue", task)
+
+    def tell(self) -> None:
+        if task := self.somebody():
+            self.ask("scancel", "--signal=USR2", task)
+
+    def cancel(self) -> None:
+        if task := self.somebody():
+            self.ask("scancel", task)
+
+    def kill(self) -> None:
+        """The process that does the work, as the system does for want of memory."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                environ = (process / "environ").read_bytes()
+            except OSError:
+                continue
+            ours = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode() in environ
+            if ours and b"submitit.core._submit" in words and b"python" in Path(os.fsdecode(words[0])).name.encode():
+                found.append(int(process.name))
+        if found:
+            os.kill(self.rng.choice(found), signal.SIGKILL)
+
+    def node(self) -> None:
+        up = [name for name in self.lab.node_names if name not in self.down]
+        if len(up) > 2:
+            name = self.rng.choice(up)
+            self.down[name] = time.monotonic() + self.rng.uniform(5, 20)
+            self.lab.kill_node(name)
+
+    def controller(self) -> None:
+        self.lab.kill_controller()
+        time.sleep(self.rng.uniform(0, 5))
+        self.lab.start_controller()
+
+    def preempt(self) -> None:
+        """A job that needs a whole node at once."""
+        self.ask("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap", "sleep 5")
+
+    def two_submit(self) -> None:
+        self.send(twice=True)
+
+    # -- the end
+
+    def missing(self) -> int:
+        """Units without a commit record."""
+        return self.units - len(list((self.folder / "soak").glob("cache-*/store/commits/*.json")))
+
+    def idle(self) -> bool:
+        """No task waits or runs."""
+        return "hedgerow" not in self.ask("squeue", "--noheader", "--format=%j")
+
+
+def tree(store: Path) -> dict[str, str]:
+    """Every file but telemetry: path → SHA-256."""
+    files = [path for path in sorted(store.rglob("*")) if path.is_file()]
+    return {str(p.relative_to(store)): sha256_file(p) for p in files if "telemetry" not in p.parts}
+
+
+def events(jobs: Path) -> list[Event]:
+    """All of a stage, by time."""
+    found = [event for path in jobs.glob(f"*/{JOURNAL}/*.jsonl") for event in read_journal(path)]
+    return sorted(found, key=lambda event: event.time)
+
+
+def unexplained(found: list[Event]) -> list[str]:
+    """Units that were committed twice, or begun again while nothing says how the time before ended."""
+    problems, last = [], dict[str, Event]()
+    for event in found:
+        if event.unit is None or event.event not in ("unit", "done", "dropped", "failed"):
+            continue
+        before = last.get(event.unit)
+        if event.event == "unit" and before is not None:
+            told = before.event in ("dropped", "failed") or (before.event == "unit" and event.reason)
+            if not told:
+                problems.append(f"unit {event.unit} was begun again after '{before.event}' without a reason")
+        last[event.unit] = event
+    return problems
+
+
+def soak(units: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
+    """All of it; what came out."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as name, Lab(nodes) as lab:
+        made = Soak(Path(name), lab, units, seed)
+        start = time.monotonic()
+        made.local()
+        print(f"{time.monotonic() - start:.0f} s: the calm process is done", flush=True)
+        start = time.monotonic()
+        made.send()
+        while time.monotonic() - start < 60 * minutes and made.missing():
+            time.sleep(made.rng.uniform(LEAST, MOST))
+            made.disturb()
+            if made.idle() and made.missing():
+                made.send()
+            print(f"{time.monotonic() - start:.0f} s: {made.missing()} missing, {dict(made.happened)}", flush=True)
+        disturbed = time.monotonic() - start
+        for node in made.down:
+            lab.start_node(node)
+        while made.missing() and time.monotonic() - start < 60 * (minutes + PATIENCE_MINUTES):
+            if made.idle():
+                made.send()
+            time.sleep(2)
+        [calm] = (made.folder / "calm").glob("cache-*")
+        [ours] = (made.folder / "soak").glob("cache-*")
+        one, other, found = tree(calm / "store"), tree(ours / "store"), events(ours / "jobs")
+        return {
+            "units": units,
+            "nodes": nodes,
+            "seed": seed,
+            "disturbed_s": round(disturbed),
+            "whole_s": round(time.monotonic() - start),
+            "interruptions": dict(made.happened),
+            "submissions": made.submissions,
+            "events": dict(Counter(event.event for event in found)),
+            "units_begun_more_than_once": sum(
+                count > 1 for count in Counter(event.unit for event in found if event.event == "unit").values()
+            ),
+            "missing": made.missing(),
+            "objects": len(one),
+            "objects_that_differ": len(set(one.items()) ^ set(other.items())),
+            "unexplained": unexplained(found),
+        }
+
+
+def main() -> int:
+    """Soak, print, and say with the exit code whether all is well."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--units", type=int, default=300)
+    parser.add_argument("--minutes", type=float, default=10, help="of interruptions")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    result = soak(arguments.units, arguments.minutes, arguments.nodes, arguments.seed)
+    text = json.dumps(result, indent=2)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+    return 1 if result["missing"] or result["objects_that_differ"] or result["unexplained"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cluster.compose import CONFIGS, GROUPS, compose, options
 from cluster.overrides import ALL, DEFAULT_VERB, CommandLine, verb_options
 from cluster.verbs import about, verb_names
+from pipeline.config import parse
 from stages.base import stage_class, stage_names
 
 _EXAMPLES = {
@@ -34,6 +35,7 @@ Groups (group=<name> takes configs/<group>/<name>.yaml)
 Keys
   <stage>.<key>=<value>, or <key>=<value> where only one of the chosen stages has it; lists as [1,2,3].
   e.g. submit stage=train_head seeds=[0,1] head.margin=0.2
+  cluster.<key>: how and where jobs run; submit --help cluster=slurm lists them.
   name, data_root, runs_root: the run's name, where image collections lie, where run folders are made.
   downstream.<dataset>.<key>, compare.<head>.<key>, beside.<backbone>.<key>: of those named by evaluate.datasets,
   evaluate.compare and cache.beside.
@@ -46,8 +48,11 @@ Exit codes
 
 def page(line: CommandLine) -> str:
     """The help that a command line asks for: of its stages' keys if it names stages, else of the command."""
+    executor = [_executor_page(line)] if any(item.startswith("cluster=") for item in line.overrides) else []
     if line.stages and ALL not in line.stages:
-        return "\n\n".join(_stage_pages(line))
+        return "\n\n".join([*_stage_pages(line), *executor])
+    if executor:
+        return executor[0]
     if line.verb != DEFAULT_VERB:
         return _verb_page(line.verb)
     verbs = [f"  {name:<10} {about(name)}" for name in verb_names()]
@@ -62,6 +67,18 @@ def _verb_page(name: str) -> str:
     options = verb_options(name)
     keys = table(describe(options)) if options else ["  no keys of its own; those of the stages (submit help)"]
     return "\n".join([f"submit {name} [key=value …]: {about(name)}", "", *keys])
+
+
+def _executor_page(line: CommandLine) -> str:
+    from cluster.describe import describe, table
+    from cluster.executors import executor_class
+
+    values = dict(compose(line.overrides, folders=line.folders).cluster)
+    kind = values.pop("kind")
+    cls = executor_class(kind)
+    doc = (cls.__doc__ or "").strip().splitlines()[0]
+    keys = describe(cls.Config, parse(cls.Config, values, "cluster"), "cluster.")
+    return "\n".join([f"cluster.kind={kind}: {doc}", "", *table(keys)])
 
 
 def _about_stage(name: str) -> str:

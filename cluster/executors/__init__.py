@@ -21,11 +21,19 @@ def parse_executor(values: Any, where: str = "cluster") -> tuple[str, Any]:
     kind = str(values.pop("kind", ""))
     if not kind:
         raise UserError(f"{where}.kind: needs the name of an executor. Valid: {', '.join(names('cluster.executors'))}.")
-    return kind, parse(implementation("cluster.executors", kind, "executor", Executor).Config, values, where)
+    return kind, parse(executor_class(kind).Config, values, where)
+
+
+def executor_class(kind: str) -> type[Executor]:
+    """The executor defined in ``cluster/executors/<kind>.py``.
+
+    Raises:
+        UserError: there is no such executor; lists the valid names.
+    """
+    return implementation("cluster.executors", kind, "executor", Executor)
 
 
 def make_executor(values: Any, progress: Progress) -> Executor:
     """The executor that ``{kind: <name>, …}`` describes."""
     kind, config = parse_executor(values)
-    executor: Executor = implementation("cluster.executors", kind, "executor", Executor)(config, progress)
-    return executor
+    return executor_class(kind)(config, progress)

@@ -16,6 +16,7 @@ from cluster.executors.slurm import Slurm
 from cluster.jobs.deaths import note_death
 from cluster.jobs.folder import jobs_folder
 from cluster.jobs.submissions import Submitted, submissions
+from cluster.submit import main
 from pipeline.config import parse
 from pipeline.errors import UserError
 from pipeline.places import Place, as_output
@@ -250,3 +251,10 @@ def test_run_folders_that_are_no_local_path_need_a_shared_one(tmp_path: Path) ->
     with pytest.raises(UserError, match=r"cluster\.folder"):
         jobs_folder(remote)
     assert jobs_folder(remote, tmp_path).parent == tmp_path
+
+
+def test_help_lists_the_keys_of_a_site(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help", "cluster=slurm_gpu", "cluster.time=90"]) == 0
+    said = capsys.readouterr().out
+    assert "cluster.time = 90\n" in said
+    assert "cluster.units_per_task = 16\n      int ≥ 1\n      that one task works in order" in said

@@ -16,7 +16,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -28,30 +28,32 @@ from pipeline.heads.base import RepresentationBatch, Summary
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
 from pipeline.training.members import Member
+from pipeline.training.steps import Steps
+from pipeline.world import World
 
 WARM = 20  # steps that are not timed
 
 
-def new_members(count: int, width: int, device: torch.device) -> list[Member]:
+def new_steps(count: int, width: int, device: torch.device) -> Steps:
     """So many heads of the paper in training, of different seeds."""
-    members = []
+    config, members = TrainingConfig(precision="auto", batch_size=BATCH), []
     for seed in range(count):
         head = make_head({"kind": "loss_prediction"}, seed=seed)
         head.prepare(Summary(width=width, rows=1, num_classes=CLASSES))
-        members.append(Member(head, TrainingConfig(precision="auto"), device))
-    return members
+        members.append(Member(head, config, device))
+    return Steps(members, config, World())
 
 
-def rate(members: list[Member], batches: Iterable[RepresentationBatch], steps: int, device: torch.device) -> float:
+def rate(trained: Steps, batches: Iterator[RepresentationBatch], steps: int, device: torch.device) -> float:
     """Samples/s over ``steps`` steps, after some that are not timed."""
     start = 0.0
-    for step, batch in enumerate(itertools.islice(batches, WARM + steps)):
+    for step in range(WARM + steps):
         if step == WARM:
             synchronise(device)
             start = time.perf_counter()
-        for member in members:
-            member.step(batch, step=step, rate=1e-3)
+        trained.run(batches, step=step, rate=1e-3)
     synchronise(device)
+    trained.losses.take()
     return steps * BATCH / (time.perf_counter() - start)
 
 
@@ -76,15 +78,15 @@ def main() -> None:
     rates: dict[str, list[float]] = {"ours": [], "ceiling": [], "side_by_side": []}
     with tempfile.TemporaryDirectory() as folder:
         store = write_stores(Path(folder), units, width)
-        one, several = new_members(1, width, device), new_members(arguments.seeds, width, device)
-        reader = BatchReader(store, one[0].head.needs, Reading(batch_size=BATCH, memory=1 << 40, device=device))
+        one, several = new_steps(1, width, device), new_steps(arguments.seeds, width, device)
+        reader = BatchReader(store, one.members[0].head.needs, Reading(batch_size=BATCH, memory=1 << 40, device=device))
         start = time.perf_counter()
         ready = list(reader.batches(0, READY))
         loaded = time.perf_counter() - start
         for turn in range(arguments.rounds):
-            for key, members in (("ours", one), ("side_by_side", several)):
+            for key, trained in (("ours", one), ("side_by_side", several)):
                 with closing(reader.batches(0, WARM + steps)) as batches:  # type: ignore[type-var]
-                    rates[key].append(rate(members, batches, steps, device))
+                    rates[key].append(rate(trained, batches, steps, device))
             rates["ceiling"].append(rate(one, itertools.cycle(ready), steps, device))
             print(
                 f"round {turn}: " + ", ".join(f"{key} {value[-1]:,.0f}/s" for key, value in rates.items()), flush=True

@@ -41,11 +41,13 @@ from pipeline.representation_store import RepresentationStore, StoreLayout, Unit
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
 from pipeline.training.members import Member
+from pipeline.training.steps import Steps
+from pipeline.world import World
 
 UNIT_ROWS, BATCH, MICRO, CLASSES = 8192, 2048, 128, 21_843
 READY = 8  # batches of the ceiling
 BASELINE_ROWS = 1 << 16  # that the baseline draws from
-CPU = torch.device("cpu")
+CPU, CONFIG = torch.device("cpu"), TrainingConfig(precision="fp32", batch_size=BATCH)
 
 
 def unit_rows(unit: int, width: int) -> UnitRows:
@@ -111,25 +113,26 @@ def new_member(width: int) -> Member:
     """The paper's head in training."""
     head = make_head({"kind": "loss_prediction"})
     head.prepare(Summary(width=width, rows=1, num_classes=CLASSES))
-    return Member(head, TrainingConfig(precision="fp32"), CPU)
+    return Member(head, CONFIG, CPU)
 
 
-def train_on(member: Member, batches: Iterator[RepresentationBatch], steps: int) -> float:
+def train_on(trained: Steps, batches: Iterator[RepresentationBatch], steps: int) -> float:
     """Samples/s over ``steps`` steps."""
     start = time.perf_counter()
-    for step, batch in enumerate(itertools.islice(batches, steps)):
-        member.step(batch, step=step, rate=1e-3)
+    for step in range(steps):
+        trained.run(batches, step=step, rate=1e-3)
+    trained.losses.take()
     return steps * BATCH / (time.perf_counter() - start)
 
 
-def ours(store: RepresentationStore, member: Member, window: int, steps: int) -> float:
+def ours(store: RepresentationStore, trained: Steps, window: int, steps: int) -> float:
     """Streamed: the first window is not timed, since it is waited for while nothing is done."""
-    reader = BatchReader(store, member.head.needs, Reading(batch_size=BATCH, window=window, memory=0))
+    reader = BatchReader(store, trained.members[0].head.needs, Reading(batch_size=BATCH, window=window, memory=0))
     assert not reader.resident
     first = window // BATCH
     with closing(reader.batches(0, first + steps)) as batches:
-        train_on(member, batches, first)
-        return train_on(member, batches, steps)
+        train_on(trained, batches, first)
+        return train_on(trained, batches, steps)
 
 
 class Baseline:
@@ -191,12 +194,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         store = write_stores(Path(name), units, arguments.width)
         member, baseline = new_member(arguments.width), Baseline(Path(name) / "rows.bin", arguments.width)
+        trained = Steps([member], CONFIG, World())
         reader = BatchReader(store, member.head.needs, Reading(batch_size=BATCH, window=arguments.window, memory=0))
         ready = list(reader.batches(0, READY))
-        train_on(member, itertools.cycle(ready), 2)
+        train_on(trained, itertools.cycle(ready), 2)
         for turn in range(arguments.rounds):
-            rates["ours"].append(ours(store, member, arguments.window, steps))
-            rates["ceiling"].append(train_on(member, itertools.cycle(ready), steps))
+            rates["ours"].append(ours(store, trained, arguments.window, steps))
+            rates["ceiling"].append(train_on(trained, itertools.cycle(ready), steps))
             rates["baseline"].append(baseline.run(1))
             print(f"round {turn}: " + ", ".join(f"{key} {value[-1]:,.0f}/s" for key, value in rates.items()))
         stored = bytes_per_sample(store)

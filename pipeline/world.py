@@ -87,21 +87,29 @@ class World:
             with self._talking():
                 dist.all_gather_object(said, mine)
         failed = {rank: what[1] for rank, what in enumerate(said) if what is not None and not what[0]}
-        if error is not None and (self.rank in failed or not failed):
-            raise error
-        for rank, reason in failed.items():
-            raise UserError(f"process {rank} of {self.size} failed: {reason}")
-        if any(said):
-            raise Interrupted
+        if not any(said):
+            return
+        if error is None or (failed and self.rank not in failed):
+            first = min(failed, default=None)
+            error = Interrupted()
+            if first is not None:
+                error = UserError(f"process {first} of {self.size} failed: {failed[first]}")
+        error.agreed = True  # type: ignore[attr-defined]
+        raise error
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is done inside is done by all processes, or all of them raise, as :meth:`agree` says."""
+        """What is done inside is done by all processes, or all of them raise, as :meth:`agree` says.
+
+        It can be nested; inside, no process may fail alone while the others exchange anything but their agreement.
+        """
         try:
             yield
         except LostError:
             raise
         except (Exception, Interrupted) as error:
+            if getattr(error, "agreed", False):  # within: all raise already
+                raise
             self.agree(error)
         else:
             self.agree(None)

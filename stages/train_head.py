@@ -19,6 +19,7 @@ from pipeline.training.log import TrainingLog
 from pipeline.training.loop import LOG, seed_folder, train
 from pipeline.training.state import state_step
 from pipeline.training.summary import summarise
+from pipeline.world import current_world
 from stages.base import Stage, Status, Unit
 
 HEADS = "heads"  # id of the one unit
@@ -72,13 +73,18 @@ class TrainHead(Stage):
         return [Unit(id=HEADS, what=f"{self.experiment.head['kind']}, seeds {seeds}", samples=left)]
 
     def run(self, unit: Unit, progress: Progress) -> None:
-        """Train all seeds side by side; goes on at the last checkpoint."""
-        store = RepresentationStore.open(self.store_path)
+        """Train all seeds side by side; goes on at the last checkpoint.
+
+        Where a process group has been initialised, all its processes run the unit together, see :mod:`pipeline.world`.
+        """
+        with current_world().together():
+            store = RepresentationStore.open(self.store_path)
+            summary = summarise(store, self._classifier())
         train(
             store=store,
             head=self.experiment.head,
             config=self.config,
-            summary=summarise(store, self._classifier()),
+            summary=summary,
             folder=self.folder,
             progress=progress,
         )

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from pipeline.interruption import forget
 from tests.ranks import Ranks
 
 # Busy machines are slow at times: how long an example takes says nothing about what is tested.
@@ -20,6 +21,13 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_asks() -> Iterator[None]:
+    """Whoever asked work to stop in a test did not mean the next one."""
+    yield
+    forget()
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,10 @@ def _serve(pipe: Connection) -> None:
     end_with_parent()
     torch.set_num_threads(1)
     while True:
-        rank, size, meeting, function, arguments = pipe.recv()
+        try:
+            rank, size, meeting, function, arguments = pipe.recv()
+        except EOFError:
+            return
         dist.init_process_group(
             "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=timedelta(seconds=TIMEOUT)
         )

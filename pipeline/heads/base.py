@@ -27,6 +27,9 @@ class Needs:
     classifier: bool = False  # prepare() reads the summary's frozen classifier, so it is saved with the head
     views: int = 1  # views of the same row in one batch; drawn afresh for every row and epoch
     sampling: Sampling = "uniform"
+    # The loss is a mean over groups of so many neighbouring rows of a batch (1 = rows, 2 = pairs), or it compares all
+    # rows with each other (None). A batch is cut between groups only, to be run in parts or by several processes.
+    together: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class RepresentationBatch:
 
     Attributes:
         representation_BVD: float, V = ``needs.views`` views of each row.
-        row_B: int64, place of the row in the store (units in order, rows in order): a head may keep state a row.
+        row_B: int64, place of the row in the store (units in order, rows in order): a head may have parameters a row.
         task_loss_BV: float32 in nats, the frozen classifier's cross-entropy at the label; None unless needed.
         label_B: int64, −1 = unlabelled; None unless needed.
         negative_BD: hard negatives, for ``sampling="triplets"``.
@@ -124,7 +127,12 @@ class Head(nn.Module, ABC):
         """Make the parameters. Deterministic given ``seed``: draw from a generator of its own, not the global one."""
 
     def loss(self, batch: RepresentationBatch) -> LossOutput:
-        """The loss of a batch; reduction: mean over rows unless the head's docstring says otherwise."""
+        """The loss of a batch; reduction: mean over rows unless the head's docstring says otherwise.
+
+        With ``needs.together`` the loss, and each of its parts, of a batch is the mean of those of any cut of it into
+        whole groups, weighted by their groups. What the loss learns is in parameters: it changes no buffer, because it
+        is called for parts of a batch, in several processes.
+        """
         raise NotImplementedError(f"{type(self).__name__} has nothing to train")
 
     def finalise(self, batches: Iterable[RepresentationBatch]) -> None:

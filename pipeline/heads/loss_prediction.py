@@ -47,8 +47,8 @@ class LossPrediction(Head):
 
     @property
     def needs(self) -> Needs:
-        """The task loss of one view of each row."""
-        return Needs(task_loss=True)
+        """The task loss of one view of each row; ``ranking`` compares neighbours."""
+        return Needs(task_loss=True, together=1 if self.config.objective == "l2" else 2)
 
     def prepare(self, summary: Summary) -> None:
         """Make the network for the store's width."""

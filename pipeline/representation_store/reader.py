@@ -97,14 +97,19 @@ class BatchReader:
         row_bytes = sum(cell.dtype.itemsize * int(np.prod(cell.shape[2:])) for cell in cells)
         return sum(self.store.counts().values()) * row_bytes <= self.reading.memory
 
-    def batches(self, start: int, stop: int) -> Iterator[RepresentationBatch]:
+    def batches(self, start: int, stop: int, rows: slice | None = None) -> Iterator[RepresentationBatch]:
         """The global batches of steps ``start:stop``, made ahead by a thread.
+
+        Args:
+            start, stop: steps.
+            rows: the part of each batch that is wanted; None = all.
 
         Raises:
             UserError: a row has no task loss though the head needs it; a chunk is damaged.
         """
         size = self.reading.batch_size
-        return self._read((step * size, (step + 1) * size) for step in range(start, stop))
+        low, high, _ = (rows or slice(None)).indices(size)
+        return self._read((step * size + low, step * size + high) for step in range(start, stop))
 
     def once(self, rows: int | None = None) -> Iterator[RepresentationBatch]:
         """Every row once (or the first ``rows`` of them), in the order of epoch 0; the last batch may be smaller."""

@@ -220,16 +220,6 @@ class Sampler:
         )
 
 
-def rank_slice(batch_size: int, rank: int, world_size: int) -> slice:
-    """The part of a global batch that a rank works on; cut between pairs of neighbours, none is lost.
-
-    The parts differ by at most one pair (and the last one has an odd batch's odd row).
-    """
-    pairs = batch_size // 2
-    start, stop = (2 * (pairs * r // world_size) for r in (rank, rank + 1))
-    return slice(start, batch_size if rank == world_size - 1 else stop)
-
-
 def permutations(count: int, length: int, *, seed: int, purpose: int, at: tuple[int, int]) -> Ints:
     """``count`` random permutations of ``range(length)``, (count, length), a pure function of the arguments.
 

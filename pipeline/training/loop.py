@@ -1,42 +1,46 @@
 """The one loop that trains every head: from a representation store to one folder a seed.
 
-All seeds train side by side, in one pass over the store. A run is a function of the store, the head's config and the
-training config; killed at any moment, the same call goes on and ends with the same weights (bit for bit on a CPU with
-the same number of threads).
+All seeds train side by side, in one pass over the store, in one process or in several that share each batch
+(:mod:`pipeline.world`). A run is a function of the store, the head's config and the training config; killed at any
+moment, the same call goes on and ends with the same weights (bit for bit on a CPU with the same number of threads, for
+up to four processes).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from pipeline.config import meaning
 from pipeline.digests import digest
 from pipeline.errors import UserError
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
+from pipeline.interruption import Interrupted, stop_if_asked
 from pipeline.places import Place
-from pipeline.progress import Progress
+from pipeline.progress import Progress, Silent
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.checkpoints import describe_head, save_head
 from pipeline.training.config import TrainingConfig
+from pipeline.training.divergence import TrainingDivergedError, refuse_divergence
 from pipeline.training.holdout import rank_correlation, training_rows
 from pipeline.training.log import TrainingLog
-from pipeline.training.members import Member, Stepped, seed_generators
+from pipeline.training.members import Member, seed_generators
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
+from pipeline.training.steps import Steps
+from pipeline.world import World, current_world
+
+__all__ = ["LOG", "TrainingDivergedError", "seed_folder", "store_digest", "train"]
 
 LOG = "log.csv"  # in the folder of each seed
-
-
-class TrainingDivergedError(UserError):
-    """A loss or a weight is no longer finite; the message says at which step and on which rows."""
+T = TypeVar("T")
 
 
 def seed_folder(folder: Place, seed: int) -> Place:
@@ -60,6 +64,10 @@ def train(
 ) -> None:
     """Train one head for each seed and save it in ``<folder>/seed-<seed>``; go on where an earlier call was cut off.
 
+    Where a process group has been initialised, all its processes call this alike and share each batch. The first one
+    alone writes and reports; when the call returns, in whichever process, the heads are there. What ends one process
+    ends all, with its reason.
+
     Args:
         store: rows to train on.
         head: ``{kind, …}`` as for :func:`pipeline.heads.make_head`.
@@ -69,31 +77,39 @@ def train(
         progress: told of samples, loss and rate.
 
     Raises:
-        UserError: the store lacks what the head needs, or ``folder`` holds the state of another run.
+        UserError: the store lacks what the head needs, ``folder`` holds the state of another run, or there are more
+            processes than can share a batch.
         TrainingDivergedError: a loss or a weight is not finite any more.
+        LostError: another process has ended.
+        Interrupted: somebody asked to stop; the state is saved.
     """
-    heads = [make_head(head, seed=seed) for seed in config.seeds]
-    for one in heads:
-        one.prepare(summary)
-    trained = heads[0].needs.training
-    metrics: Sequence[Mapping[str, float]] = [{} for _ in heads]
-    if trained:
-        metrics = _Run(store, heads, config, folder).run(progress)
-    for one, values in zip(heads, metrics, strict=True):
-        save_head(
-            seed_folder(folder, one.seed),
-            one.eval(),
-            summary,
-            store=store_digest(store),
-            training=meaning(config) if trained else {},
-            metrics=values,
-        )
-    remove_state(folder)
+    world = current_world()
+    with world.together():
+        heads = [make_head(head, seed=seed) for seed in config.seeds]
+        for one in heads:
+            one.prepare(summary)
+        trained = heads[0].needs.training
+        metrics: Sequence[Mapping[str, float]] = [{} for _ in heads]
+        if trained:
+            metrics = _Run(store, heads, config, folder, world).run(progress if world.first else Silent())
+        for one, values in zip(heads, metrics, strict=True) if world.first else ():
+            save_head(
+                seed_folder(folder, one.seed),
+                one.eval(),
+                summary,
+                store=store_digest(store),
+                training=meaning(config) if trained else {},
+                metrics=values,
+            )
+        if world.first:
+            remove_state(folder)
 
 
 class _Run:
-    def __init__(self, store: RepresentationStore, heads: list[Head], config: TrainingConfig, folder: Place) -> None:
-        self.store, self.config, self.folder = store, config, folder
+    def __init__(
+        self, store: RepresentationStore, heads: list[Head], config: TrainingConfig, folder: Place, world: World
+    ) -> None:
+        self.store, self.config, self.folder, self.world = store, config, folder, world
         self.device = _device(config.device)
         self.keep = training_rows(store, config.validation_share)
         reading = Reading(
@@ -106,6 +122,7 @@ class _Run:
         )
         self.reader = BatchReader(store, heads[0].needs, reading, keep=self.keep)
         self.members = [Member(head, config, self.device) for head in heads]
+        self.steps = Steps(self.members, config, world)
         self.logs = [TrainingLog(seed_folder(folder, head.seed) / LOG) for head in heads]
         self.meaning = {
             "head": describe_head(heads[0]),
@@ -113,83 +130,73 @@ class _Run:
             "store": store_digest(store),
         }
 
-    def run(self, progress: Progress) -> list[dict[str, float]]:
-        """Train to the end; final metrics of each member."""
-        start = load_state(self.folder, self.members, self.meaning)
-        for log in self.logs:
-            log.cut(start)
+    def run(self, progress: Progress) -> list[Mapping[str, float]]:
+        """Train to the end; final metrics of each member, which the first process has to write."""
+        with self.world.together():
+            start, self.steps.losses.before_SMK = load_state(self.folder, self.members, self.meaning, self.world)
+            for log in self.logs if self.world.first else ():
+                log.cut(start)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # members draw from the global generator; the caller's is kept
             self._steps(start, progress)
-            for member in self.members:
+            for member in self.members:  # in every process: it takes no longer, and none waits for another
                 seed_generators(member.head.seed, self.device)
-                member.head.eval().finalise(self.reader.once())
+                member.head.eval().finalise(_until_asked(self.reader.once()))
+        if not self.world.first:
+            return [{} for _ in self.members]
         return [self._metrics(member, log) for member, log in zip(self.members, self.logs, strict=True)]
 
     def _steps(self, start: int, progress: Progress) -> None:
         config, total = self.config, self.config.total_steps
         bar = progress.bar("train_head", total * config.batch_size, "samples", initial=start * config.batch_size)
-        pending: list[list[Stepped]] = []
         began = saved = time.monotonic()
-        with closing(self.reader.batches(start, total)) as batches, closing(bar):  # type: ignore[type-var]
-            for step, batch in enumerate(batches, start):
-                rate = learning_rate(config, step)
-                pending.append([member.step(batch, step=step, rate=rate) for member in self.members])
+        logged = start
+        with closing(self.reader.batches(start, total, self.steps.rows)) as batches, closing(bar):  # type: ignore[type-var]
+            for done in range(start + 1, total + 1):
+                rate = learning_rate(config, done - 1)
+                line = done % config.log_every == 0 or done == total
+                stop = self.steps.run(batches, step=done - 1, rate=rate, look=line)
                 bar.advance(config.batch_size)
-                done = step + 1
-                if done % config.log_every and done != total:
-                    continue
-                now = time.monotonic()
-                loss = self._log(done, rate, pending, len(pending) * config.batch_size / (now - began))
-                bar.advance(0, loss=f"{loss:.4f}")
-                pending, began = [], now
-                if done == total or now - saved >= config.checkpoint_seconds:
-                    save_state(self.folder, self.members, done, self.meaning)
-                    saved = now
+                if line:
+                    now = time.monotonic()
+                    values_SMK = self._losses(done)
+                    try:
+                        self._log(done, rate, values_SMK, (done - logged) * config.batch_size / (now - began))
+                        bar.advance(0, loss=f"{float(values_SMK[:, 0, 0].mean()):.4f}")
+                        if self.world.first and (done == total or now - saved >= config.checkpoint_seconds):
+                            save_state(self.folder, self.members, done, self.meaning)
+                            saved = now
+                    except Exception as error:  # the first process alone writes: the others hear of it at the next step
+                        self.steps.fail(error)
+                    logged, began = done, now
+                if stop:
+                    self._stop(done, None if line else self._losses(done))
+        self.steps.check()
 
-    def _log(self, done: int, rate: float, pending: list[list[Stepped]], speed: float) -> float:
-        """Write a line for each member; the mean loss of the first one.
+    def _stop(self, done: int, losses_SMK: Tensor | None) -> None:
+        """Save the state at once, with the losses that are not logged yet, and leave together with all processes."""
+        with self.world.together():
+            self.steps.check()
+            if self.world.first:
+                save_state(self.folder, self.members, done, self.meaning, losses_SMK)
+        raise Interrupted
 
-        Losses are looked at here and not every step, because a look makes a GPU wait.
+    def _losses(self, done: int) -> Tensor:
+        """(S, M, K) of the steps since the last line of the log.
+
+        They are looked at here and not every step, because a look makes a GPU wait.
         """
-        loss_SM = torch.stack([torch.stack([stepped.loss for stepped in of_step]) for of_step in pending]).cpu()
-        self._refuse_divergence(done, loss_SM)
-        for place, log in enumerate(self.logs):
-            parts = {
-                name: float(torch.stack([of_step[place].parts[name] for of_step in pending]).float().mean())
-                for name in pending[0][place].parts
-            }
-            mean = float(loss_SM[:, place].mean())
-            facts = {"step": done, "samples": done * self.config.batch_size, "lr": rate, "loss": mean}
-            log.append({**facts, **parts, "samples_per_second": round(speed, 1)})
-        return float(loss_SM[:, 0].mean())
+        values_SMK = self.steps.losses.take()
+        refuse_divergence(done, values_SMK[..., 0], self.members, self.reader)
+        return values_SMK
 
-    def _refuse_divergence(self, done: int, loss_SM: torch.Tensor) -> None:
-        bad_SM = ~loss_SM.isfinite()
-        for place, member in enumerate(self.members):
-            if not all(bool(parameter.isfinite().all()) for parameter in member.head.parameters()):
-                bad_SM[-1, place] |= not bad_SM[:, place].any()  # the last step's loss was fine, its update was not
-        if not bad_SM.any():
-            return
-        first, place = bad_SM.nonzero()[0].tolist()
-        step = done - len(loss_SM) + first
-        rows, _ = self.reader.sampler.batch(step)
-        keys = ", ".join(f"{key} (row {row})" for row, key in zip(rows[:4], self._keys(rows[:4]), strict=True))
-        raise TrainingDivergedError(
-            f"train_head: training diverged at step {step} for seed {self.members[place].head.seed}: loss "
-            f"{float(loss_SM[first, place]):g}, or a weight is not finite. Its batch begins with {keys}. "
-            "Lower train_head.base_lr or set train_head.precision=fp32; `submit verify stage=cache` checks the rows."
-        )
-
-    def _keys(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
-        counts = self.store.counts()
-        units, ends = list(counts), np.cumsum(list(counts.values()))
-        keys = []
-        for row in rows.tolist():
-            place = int(np.searchsorted(ends, row, side="right"))
-            at = row - int(ends[place]) + counts[units[place]]
-            keys.append(self.store.read("key", units[place], start=at, stop=at + 1)[0].decode())
-        return keys
+    def _log(self, done: int, rate: float, values_SMK: Tensor, speed: float) -> None:
+        """Write a line for each member."""
+        for place, log in enumerate(self.logs if self.world.first else ()):
+            facts = {"step": done, "samples": done * self.config.batch_size, "lr": rate}
+            parts = zip(self.steps.losses.names, values_SMK[:, place].unbind(1), strict=True)
+            means = {name: float(value_S.mean()) for name, value_S in parts}
+            log.append({**facts, **means, "samples_per_second": round(speed, 1)})
 
     def _metrics(self, member: Member, log: TrainingLog) -> dict[str, float]:
         left_out = ("step", "samples", "lr", "samples_per_second")
@@ -197,6 +204,12 @@ class _Run:
         if self.keep is not None and member.head.needs.task_loss:
             values["validation_rank_correlation"] = rank_correlation(member.head, self.store, self.keep, self.device)
         return values
+
+
+def _until_asked(items: Iterable[T]) -> Iterator[T]:
+    for item in items:
+        stop_if_asked()
+        yield item
 
 
 def _device(name: str) -> torch.device:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -13,46 +13,45 @@ from pipeline.heads.base import Head, LossOutput, RepresentationBatch
 from pipeline.training.config import TrainingConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stepped:
-    """What a step gave: the mean loss and parts, detached, on the device."""
-
-    loss: Tensor
-    parts: Mapping[str, Tensor]
-
-
 class Member:
     """One head in training."""
 
     def __init__(self, head: Head, config: TrainingConfig, device: torch.device) -> None:
         self.head = head.to(device).train()
-        self.accumulate, self.device = config.accumulate, device
+        self.device = device
+        self.parameters = [parameter for parameter in self.head.parameters() if parameter.requires_grad]
         self.optimizer = _optimizer(self.head, config)
         self.autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
 
-    def step(self, batch: RepresentationBatch, *, step: int, rate: float) -> Stepped:
-        """One step of the optimiser.
+    def gradient(
+        self, rows: RepresentationBatch, *, step: int, part: int, weight: float
+    ) -> tuple[list[Tensor], LossOutput]:
+        """The gradient of ``weight`` times the loss of ``rows``, for each parameter, and what the loss was.
 
-        Whatever the loss draws comes from torch's global generator, seeded here by (seed, step): so a run that is
-        resumed, or has other members beside it, draws the same.
+        Whatever the loss draws comes from torch's global generator, seeded here by (seed, step, part): so it is the
+        same in a run that is resumed, has other members beside it, or is shared by several processes. A parameter that
+        the loss does not reach has a gradient of zeros.
         """
-        seed_generators((self.head.seed << 32) + step, self.device)
+        seed_generators(draw_seed(self.head.seed, step, part), self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
+            output = self.head.loss(rows)
+        (output.total * weight).backward()
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        return found, output
+
+    def update(self, gradient: Sequence[Tensor], *, rate: float) -> None:
+        """One step of the optimiser."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.zero_grad(set_to_none=True)
-        outputs = [self._backward(part) for part in _parts(batch, self.accumulate)]
+        for parameter, value in zip(self.parameters, gradient, strict=True):
+            parameter.grad = value
         self.optimizer.step()
-        names = outputs[0].parts
-        return Stepped(
-            loss=torch.stack([output.total.detach() for output in outputs]).mean(),
-            parts={name: torch.stack([output.parts[name].detach() for output in outputs]).mean() for name in names},
-        )
 
-    def _backward(self, part: RepresentationBatch) -> LossOutput:
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            output = self.head.loss(part)
-        (output.total / self.accumulate).backward()
-        return output
+
+def draw_seed(*what: int) -> int:
+    """A seed for what is drawn at one place: a hash, because torch looks at the lower 32 bits alone."""
+    return int.from_bytes(blake2b(repr(what).encode(), digest_size=4).digest(), "little")
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
@@ -75,12 +74,3 @@ def _optimizer(head: Head, config: TrainingConfig) -> Optimizer:
         {"params": others, "weight_decay": 0.0},
     ]
     return AdamW([group for group in groups if group["params"]], lr=config.start_lr, betas=config.betas, fused=True)
-
-
-def _parts(batch: RepresentationBatch, count: int) -> list[RepresentationBatch]:
-    """``batch`` cut into ``count`` parts of neighbours."""
-    if count == 1:
-        return [batch]
-    fields = {name: value for name, value in vars(batch).items() if value is not None}
-    cut = {name: value.chunk(count) for name, value in fields.items()}
-    return [replace(batch, **{name: parts[i] for name, parts in cut.items()}) for i in range(count)]

@@ -1,19 +1,20 @@
 """The state of a run between two steps: one safetensors file, replaced atomically; no pickle.
 
-It holds the parameters and buffers of every member, the moments of their optimisers, and in the file's metadata the
-step and what run it is of. That is all there is: the schedule, the order of rows and all draws are functions of the
-seed and the step.
+It holds the parameters and buffers of every member, the moments of their optimisers, the losses that are not logged
+yet, and in the file's metadata the step and what run it is of. That is all there is: the schedule, the order of rows
+and all draws are functions of the seed and the step.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from pipeline.digests import canonical_json, difference
@@ -22,13 +23,25 @@ from pipeline.fetching import local_copy
 from pipeline.files import sweep_partials, write_bytes
 from pipeline.places import Place
 from pipeline.training.members import Member
+from pipeline.world import World
 
 STATE = "checkpoint.safetensors"
+LOSSES = "losses_SMK"
 
 
-def save_state(folder: Place, members: Sequence[Member], step: int, meaning: Mapping[str, Any]) -> None:
-    """Write the state after ``step`` steps; the file before it is replaced once this one is whole."""
-    tensors: dict[str, Tensor] = {}
+def save_state(
+    folder: Place, members: Sequence[Member], step: int, meaning: Mapping[str, Any], losses_SMK: Tensor | None = None
+) -> None:
+    """Write the state after ``step`` steps; the file before it is replaced once this one is whole.
+
+    Args:
+        folder: of the run.
+        members: heads and optimisers.
+        step: how many steps are done.
+        meaning: of the run.
+        losses_SMK: of the steps since the last line of the log, if there are any.
+    """
+    tensors: dict[str, Tensor] = {} if losses_SMK is None else {LOSSES: losses_SMK}
     for place, member in enumerate(members):
         tensors |= {f"{place}.head.{name}": value for name, value in member.head.state_dict().items()}
         for parameter, state in member.optimizer.state_dict()["state"].items():
@@ -38,21 +51,31 @@ def save_state(folder: Place, members: Sequence[Member], step: int, meaning: Map
     write_bytes(folder / STATE, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata))
 
 
-def load_state(folder: Place, members: Sequence[Member], meaning: Mapping[str, Any]) -> int:
-    """Put the members into the state that lies in ``folder``; the number of steps done, 0 if there is none.
+def load_state(
+    folder: Place, members: Sequence[Member], meaning: Mapping[str, Any], world: World
+) -> tuple[int, Tensor | None]:
+    """Put the members into the state that lies in ``folder``.
+
+    The first process reads the file and hands its bytes to all others, so that all go on at the same step.
+
+    Returns:
+        The number of steps done, 0 if there is no state, and the losses that :func:`save_state` was given.
 
     Raises:
         UserError: the state is of another run (says what differs), or its file is damaged.
     """
     path = folder / STATE
-    if not path.exists():
-        return 0
-    try:
-        with local_copy(path) as local, safe_open(local, framework="pt") as file:
-            metadata = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
-        raise UserError(f"{path}: the checkpoint is damaged ({error}). Remove it: training starts again.") from error
+    data = None
+    with world.together():
+        if world.first and path.exists():
+            with local_copy(path) as local:
+                data = local.read_bytes()
+    data = world.share(data)
+    if data is None:
+        return 0, None
+    with _damage(path):
+        tensors = load(data)
+    metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
     lines = difference(json.loads(metadata["meaning"]), json.loads(canonical_json(meaning)))
     if lines:
         raise UserError(
@@ -67,21 +90,33 @@ def load_state(folder: Place, members: Sequence[Member], meaning: Mapping[str, A
             states.setdefault(int(parameter), {})[key] = value
         groups = member.optimizer.state_dict()["param_groups"]
         member.optimizer.load_state_dict({"state": states, "param_groups": groups})
-    return int(metadata["step"])
+    return int(metadata["step"]), tensors.get(LOSSES)
 
 
 def state_step(folder: Place) -> int:
-    """How many steps the state in ``folder`` has behind it; 0 if there is none."""
+    """How many steps the state in ``folder`` has behind it; 0 if there is none.
+
+    Raises:
+        UserError: its file is damaged.
+    """
     path = folder / STATE
     if not path.exists():
         return 0
-    with local_copy(path) as local, safe_open(local, framework="pt") as file:
+    with _damage(path), local_copy(path) as local, safe_open(local, framework="pt") as file:
         return int(file.metadata()["step"])
 
 
 def remove_state(folder: Place) -> None:
     """The run is over and its heads are saved."""
     (folder / STATE).unlink(missing_ok=True)
+
+
+@contextmanager
+def _damage(path: Place) -> Iterator[None]:
+    try:
+        yield
+    except SafetensorError as error:
+        raise UserError(f"{path}: the checkpoint is damaged ({error}). Remove it: training starts again.") from error
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, torch.Tensor]:

@@ -127,6 +127,49 @@ def test_gradients_are_finite_and_reach_every_parameter(name, rows):
 
 
 @trained
+def test_a_batch_may_be_cut_where_the_head_says(name):
+    """The loss, its parts and its gradient are the means over any cut into whole groups."""
+    head = ready(name).train()
+    rows = head.needs.together
+    if rows is None:
+        return
+    assert rows >= 1
+    batch, groups = make_batch(head, 12 * rows), 12
+
+    def look(part):
+        torch.manual_seed(0)
+        output = head.loss(part)
+        head.zero_grad()
+        output.total.backward()
+        return [output.total.detach(), *output.parts.values(), *(p.grad for p in head.parameters())]
+
+    whole = look(batch)
+    for cut in ([1] * 12, [4, 8], [5, 1, 6]):
+        means, start = [torch.zeros_like(value) for value in whole], 0
+        for count in cut:
+            part = {
+                name: value[start * rows : (start + count) * rows]
+                for name, value in vars(batch).items()
+                if value is not None
+            }
+            for mean, value in zip(means, look(RepresentationBatch(**part)), strict=True):
+                mean += count / groups * value
+            start += count
+        for mean, value in zip(means, whole, strict=True):
+            torch.testing.assert_close(mean, value, rtol=1e-4, atol=1e-6)
+
+
+@trained
+def test_the_loss_changes_no_buffer(name):
+    """It is called for parts of a batch, in several processes."""
+    head = ready(name).train()
+    before = {key: value.clone() for key, value in head.named_buffers()}
+    head.loss(make_batch(head, 16)).total.backward()
+    for key, value in head.named_buffers():
+        assert torch.equal(value, before[key]), key
+
+
+@trained
 def test_a_batch_of_one_has_a_finite_loss(name):
     head = ready(name).train()
     assert head.loss(make_batch(head, 1)).total.isfinite()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import UserError
-from pipeline.representation_store.sampler import Sampler, blocks_of, permutations, rank_slice
+from pipeline.representation_store.sampler import Sampler, blocks_of, permutations
 
 GOLDEN_ROWS = [4, 1, 18, 11, 15, 0, 6, 9, 17, 27, 57, 34, 58, 25, 24, 26]
 GOLDEN_VIEWS = [2, 2, 0, 0, 0, 2, 2, 0, 0, 1, 0, 1, 0, 1, 1, 1]
@@ -135,15 +135,6 @@ def test_the_order_is_the_one_it_has_always_been():
     rows, views = make_sampler([30, 11, 25]).batch(1)
     assert rows.tolist() == GOLDEN_ROWS
     assert views[:, 0].tolist() == GOLDEN_VIEWS
-
-
-@pytest.mark.parametrize(("batch", "world"), [(2048, 1), (2048, 3), (2048, 7), (9, 2), (4, 8)])
-def test_ranks_share_a_batch_between_pairs(batch, world):
-    parts = [rank_slice(batch, rank, world) for rank in range(world)]
-    assert [place for part in parts for place in range(batch)[part]] == list(range(batch))
-    assert all(part.start % 2 == 0 for part in parts)
-    sizes = [(part.stop - part.start) // 2 for part in parts]
-    assert max(sizes) - min(sizes) <= 1
 
 
 def test_permutations_are_uniform():

@@ -15,6 +15,7 @@ from pipeline.progress import Silent
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.checkpoints import load_head
 from pipeline.training.config import TrainingConfig
+from pipeline.training.cut import PARTS
 from pipeline.training.log import TrainingLog
 from pipeline.training.loop import TrainingDivergedError, seed_folder, train
 from pipeline.training.schedule import learning_rate
@@ -151,7 +152,7 @@ def test_divergence_stops_with_step_seed_and_keys(store, tmp_path, monkeypatch):
         output = original(self, batch)
         if self.seed == 5:
             self.calls = getattr(self, "calls", 0) + 1
-        if getattr(self, "calls", 0) == 14:
+        if getattr(self, "calls", 0) == 13 * PARTS + 2:  # the second part of the batch of step 13
             output = type(output)(total=output.total * float("nan"), parts=output.parts)
         return output
 

@@ -6,18 +6,26 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from pipeline.errors import UserError
+from pipeline.heads.loss_prediction import LossPrediction
+from pipeline.interruption import Interrupted, ask_to_stop, forget
 from pipeline.progress import Silent
 from pipeline.training.config import TrainingConfig
 from pipeline.training.loop import train
 from pipeline.training.state import STATE, state_step
 from pipeline.training.summary import summarise
+from tests.asking import AskAfter
+from tests.pipeline.training.conftest import make_store
 
 HEAD = {"kind": "loss_prediction", "hidden": 16}
 STEPS = 200
@@ -128,6 +136,44 @@ def test_interrupted_at_every_place_of_a_short_run(store, tmp_path, memory_gb):
         assert result(tmp_path / "cut") == result(tmp_path / "straight"), step
 
 
+@settings(max_examples=4)
+@given(asked=st.lists(st.integers(1, 17), min_size=1, max_size=3), log_every=st.integers(1, 8))
+def test_asked_to_stop_at_any_steps_it_saves_its_state_at_once_and_ends_with_the_same_bytes(asked, log_every):
+    with tempfile.TemporaryDirectory() as name:
+        store = make_store(Path(name) / "store", [120, 77, 100])
+        call = {"store": store, "head": HEAD, "summary": summarise(store)}
+        values = config(steps=20, log_every=log_every, checkpoint_seconds=1e9)
+        train(**call, config=values, folder=Path(name) / "straight", progress=Silent())
+        for step in sorted(set(asked)):
+            with pytest.raises(Interrupted):
+                train(**call, config=values, folder=Path(name) / "cut", progress=AskAfter(step * 32 - 1))
+            forget()
+            assert state_step(Path(name) / "cut") in (step + 1, step + 2)  # later where it was stopped just before
+        train(**call, config=values, folder=Path(name) / "cut", progress=Silent())
+        assert result(Path(name) / "cut") == result(Path(name) / "straight")
+        assert not (Path(name) / "cut" / STATE).exists()
+
+
+def test_asked_to_stop_during_the_pass_after_training_it_goes_on_there(store, tmp_path, monkeypatch):
+    seen = []
+
+    def finalise(self, batches):
+        for batch in batches:
+            seen.append(len(batch.row_B))
+            if len(seen) == 3:
+                ask_to_stop()
+
+    monkeypatch.setattr(LossPrediction, "finalise", finalise)
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=3), "folder": tmp_path}
+    with pytest.raises(Interrupted):
+        train(**call, progress=Silent())
+    assert len(seen) == 3
+    assert state_step(tmp_path) == 3
+    forget()
+    train(**call, progress=Silent())
+    assert sum(seen[3:]) == 2 * 297, "each of two seeds sees every row"
+
+
 def test_the_state_holds_no_pickle_and_all_moments(store, tmp_path):
     with pytest.raises(Stop):
         train(
@@ -154,5 +200,7 @@ def test_the_state_of_another_run_is_refused_with_the_difference(store, tmp_path
 
 def test_a_damaged_state_is_refused(store, tmp_path):
     (tmp_path / STATE).write_bytes(b"\x10\x00\x00")
+    with pytest.raises(UserError, match=r"damaged.*Remove it"):
+        state_step(tmp_path)
     with pytest.raises(UserError, match=r"damaged.*Remove it"):
         train(store=store, head=HEAD, config=config(), summary=summarise(store), folder=tmp_path, progress=Silent())

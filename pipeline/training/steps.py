@@ -1,0 +1,153 @@
+"""One step of all members on a global batch, of which each process computes its own parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pipeline.heads.base import LossOutput, RepresentationBatch
+from pipeline.interruption import stop_asked
+from pipeline.training.config import TrainingConfig
+from pipeline.training.cut import cut_batch
+from pipeline.training.members import Member
+from pipeline.training.sums import Gradients, Sums
+from pipeline.world import World
+
+LOOK_EVERY = 10  # steps; several processes on GPUs look at each other's flags so often, since a look makes a GPU wait
+
+
+class Steps:
+    """The steps of a run."""
+
+    def __init__(self, members: Sequence[Member], config: TrainingConfig, world: World) -> None:
+        """Share the batches out.
+
+        Raises:
+            UserError: there are more processes than parts that a batch can be cut into.
+        """
+        self.members, self.world = members, world
+        self.cut = cut_batch(
+            config.batch_size,
+            members[0].head.needs,
+            accumulate=config.accumulate,
+            processes=world.size,
+            exact=members[0].device.type == "cpu",
+        )
+        self.rows = self.cut.rows(world.rank)  # of a batch, that this process needs
+        self.sums = Sums(self.cut, world, [member.parameters for member in members])
+        self.losses = Losses(self.cut.weights, self.cut.mine(world.rank), world)
+        self._error: Exception | None = None
+        self._raised: list[Tensor | float] = [0.0, 0.0]
+
+    def fail(self, error: Exception) -> None:
+        """This process cannot go on; the next step tells all others, and raises ``error``."""
+        self._error = self._error or error
+
+    def check(self) -> None:
+        """Raise what :meth:`fail` was told, where no step follows."""
+        if self._error:
+            raise self._error
+
+    def run(self, batches: Iterator[RepresentationBatch], *, step: int, rate: float, look: bool = True) -> bool:
+        """One step on the next batch, of which ``batches`` gives the own rows; whether somebody asks to stop.
+
+        The answer is the same in every process. GPUs of several processes may be asked later: at a step with ``look``,
+        or at every tenth.
+
+        Raises:
+            Exception: this process has failed (the error is raised in it), or another one (a UserError says why).
+            LostError: another process has ended.
+        """
+        held = self.sums.nothing() if self._error else self._compute(batches, step)
+        gradients, raised = self.sums.between(held, stop=stop_asked(), failed=self._error is not None)
+        self._raised = [self._raised[0] + raised.stop, self._raised[1] + raised.failed]
+        stop = False
+        if look or self.cut.exact or self.world.size == 1 or step % LOOK_EVERY == 0:
+            stop, failed = (bool(count > 0) for count in self._raised)
+            if failed:
+                self.world.agree(self._error)
+        for member, gradient in zip(self.members, gradients, strict=True):
+            member.update(gradient, rate=rate)
+        return stop
+
+    def _compute(self, batches: Iterator[RepresentationBatch], step: int) -> list[dict[int, Gradients]]:
+        try:
+            parts = self._parts(next(batches))
+            outputs: list[list[LossOutput]] = [[] for _ in self.members]
+            held = [
+                self.sums.within(self._terms(member, parts, step, into))
+                for member, into in zip(self.members, outputs, strict=True)
+            ]
+            self.losses.add(outputs)
+        except Exception as error:
+            self.fail(error)
+            return self.sums.nothing()
+        return held
+
+    def _terms(
+        self, member: Member, parts: Sequence[RepresentationBatch], step: int, into: list[LossOutput]
+    ) -> Iterator[Gradients]:
+        for part, rows in zip(self.cut.mine(self.world.rank), parts, strict=True):
+            gradient, output = member.gradient(rows, step=step, part=part, weight=self.cut.weights[part])
+            into.append(output)
+            yield gradient
+
+    def _parts(self, batch: RepresentationBatch) -> list[RepresentationBatch]:
+        """The own rows, cut into parts."""
+        mine = self.cut.mine(self.world.rank)
+        if len(mine) == 1:
+            return [batch]
+        first = self.rows.start
+        fields = {name: value for name, value in vars(batch).items() if value is not None}
+        bounds = [(self.cut.bounds[part] - first, self.cut.bounds[part + 1] - first) for part in mine]
+        return [
+            replace(batch, **{name: _aligned(value[start:stop]) for name, value in fields.items()})
+            for start, stop in bounds
+        ]
+
+
+def _aligned(value: Tensor) -> Tensor:
+    """The same values where a new tensor's would lie: low bits of matrix products depend on the alignment of memory."""
+    return value.clone() if value.device.type == "cpu" and value.data_ptr() % 64 else value
+
+
+class Losses:
+    """The losses of the steps since they were last taken, of the whole batches.
+
+    S steps, P parts of a batch, M members, K: the loss and the parts of it that the head names.
+    """
+
+    def __init__(self, weights: Sequence[float], mine: Sequence[int], world: World) -> None:
+        self.weights, self.mine, self.world = weights, list(mine), world
+        self.names: list[str] = []  # of the K values; known after the first step
+        self.before_SMK: Tensor | None = None  # of steps before the run was interrupted
+        self.own: list[Tensor] = []  # of each step (own parts, M, K), on the device
+
+    def add(self, outputs: Sequence[Sequence[LossOutput]]) -> None:
+        """Remember a step: for each member what each of the own parts gave."""
+        self.names = ["loss", *outputs[0][0].parts]
+        values = [
+            torch.stack([output.total.detach(), *(output.parts[name].detach() for name in self.names[1:])])
+            for part in zip(*outputs, strict=True)
+            for output in part
+        ]
+        self.own.append(torch.stack(values).float().unflatten(0, (len(self.mine), len(outputs))))
+
+    def take(self) -> Tensor:
+        """(S, M, K) float32 on the CPU, the same in every process, all of which call this at the same step."""
+        found = [] if self.before_SMK is None else [self.before_SMK]
+        if self.own:
+            own_SPMK = torch.stack(self.own)
+            all_SPMK = own_SPMK.new_zeros(len(self.own), len(self.weights), *own_SPMK.shape[2:])
+            all_SPMK[:, self.mine] = own_SPMK
+            self.world.add_up(all_SPMK)  # each value is one process's, the others add zeros: nothing is rounded
+            all_SPMK = all_SPMK.cpu()
+            whole_SMK = torch.zeros_like(all_SPMK[:, 0])
+            for part, weight in enumerate(self.weights):  # in this order, whatever the shape
+                whole_SMK += weight * all_SPMK[:, part]
+            found.append(whole_SMK)
+        self.before_SMK, self.own = None, []
+        return torch.cat(found)

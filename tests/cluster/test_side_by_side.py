@@ -1,13 +1,18 @@
-"""Units that several processes share come out as one process makes them; one that dies is said."""
+"""Units that several processes share come out as one process makes them; those that die are replaced."""
 
 from __future__ import annotations
 
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from cluster.executors import _side_by_side
 from cluster.submit import main
+from pipeline.interruption import Interrupted, ask_to_stop
 from stages.base import Unit
 from tests.cluster.dying import Dying, work
 from tests.pipeline.caching.test_job import tree
@@ -53,16 +58,59 @@ def test_two_processes_make_the_bytes_of_one_and_a_broken_tar_fails_alone(
     assert one == two
 
 
-def test_a_process_that_dies_fails_its_unit_and_the_others_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_side_by_side, "_work", work)
     monkeypatch.setattr(_side_by_side, "gpus", lambda: 0)
-    units = [Unit(id=str(i), what=f"unit {i}") for i in range(5)]
-    results = {unit.id: reason for unit, reason in _side_by_side.run_side_by_side(Dying(), units, 2)}  # type: ignore[arg-type]
-    assert "ended by signal 9" in str(results.pop("1"))
-    assert results == dict.fromkeys("0234")
-    alone = {unit.id: reason for unit, reason in _side_by_side.run_side_by_side(Dying(), units[1:], 1)}  # type: ignore[arg-type]
-    assert "ended by signal 9" in str(alone.pop("1"))
-    assert all("have died" in str(reason) for reason in alone.values())
+
+
+def side_by_side(ids: Sequence[str], count: int) -> Iterator[tuple[Unit, str | None]]:
+    units = [Unit(id=name, what=f"unit {name}") for name in ids]
+    return _side_by_side.run_side_by_side(Dying(), units, count)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.usefixtures("dying")
+def test_processes_that_die_are_replaced_and_only_a_unit_that_has_ended_three_fails(tmp_path: Path, count: int) -> None:
+    twice = f"dies-2-{tmp_path / 'twice'}"
+    results = list(side_by_side(["a", "dies", "b", twice, "c"], count))
+    reasons = {unit.id: reason for unit, reason in results}
+    assert len(results) == len(reasons) == 5
+    assert "3 processes died at it, the last one so: ended by signal 9" in str(reasons.pop("dies"))
+    assert reasons == dict.fromkeys(["a", "b", "c", twice])
+    assert (tmp_path / "twice").read_text() == "xxx"
+
+
+@pytest.mark.usefixtures("dying")
+def test_asked_to_stop_it_ends_the_processes_and_drops_their_units(tmp_path: Path) -> None:
+    beginning = tmp_path / "began"
+    results = side_by_side(["a", f"sleeps-{beginning}"], 2)
+    assert next(results)[0].id == "a"
+    while not beginning.exists():
+        time.sleep(0.01)
+    ask_to_stop()
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        next(results)
+    assert time.monotonic() - began < 20, "it sleeps for 60 s"
+    assert not [child for child in multiprocessing.active_children() if child.name.startswith("dying-")]
+
+
+@pytest.mark.usefixtures("dying")
+def test_processes_that_were_told_to_end_are_not_replaced(tmp_path: Path) -> None:
+    """A scheduler signals every process of a job; whose turn comes first is chance."""
+    beginning = tmp_path / "began"
+    results = side_by_side([f"sleeps-{beginning}", "a", "b"], 2)
+    assert [next(results)[0].id for _ in "ab"] == ["a", "b"]
+    while not beginning.exists():
+        time.sleep(0.01)
+    [child] = [child for child in multiprocessing.active_children() if child.name == "dying-0"]
+    child.terminate()
+    timer = threading.Timer(0.2, ask_to_stop)
+    timer.start()
+    with pytest.raises(Interrupted):
+        next(results)
+    timer.join()
 
 
 def test_each_process_gets_a_gpu_of_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,8 @@ Keys
   Your own defaults: configs/local.yaml (not in git), or --config-dir <folder with groups like configs/>.
 
 Exit codes
-  0 done   1 something failed   2 the command is wrong   130 stopped with Ctrl-C; the same command goes on
+  0 done   1 something failed   2 the command is wrong
+  130 stopped with Ctrl-C, 143 with SIGTERM (kill); the same command goes on
 """
 
 

@@ -11,8 +11,9 @@ from cluster.help import page
 from cluster.overrides import ALL, CommandLine, read
 from cluster.progress import progress_on
 from cluster.verbs import verb
-from cluster.verbs.base import DONE, FAILED, INTERRUPTED, USAGE, Request, UsageError
+from cluster.verbs.base import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, Request, UsageError
 from pipeline.errors import UserError
+from pipeline.interruption import Interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return verb(line.verb)(request)
     except UserError as error:
         return _complain(error, USAGE if isinstance(error, UsageError) else FAILED)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted) as stop:
         print(f"\nstopped; what is done stays done, and this goes on:\n  {line.command()}", file=sys.stderr)
-        return INTERRUPTED
+        return TERMINATED if isinstance(stop, Interrupted) else INTERRUPTED
 
 
 def understand(line: CommandLine) -> Request:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -40,6 +41,20 @@ def stop_if_asked() -> None:
     """
     if _asked:
         raise Interrupted
+
+
+def stop_if_asked_soon() -> None:
+    """A safe point after a child process has died: what ended it may be a signal to all processes of the job.
+
+    This process's turn may come a moment later, so it is waited for.
+
+    Raises:
+        Interrupted: somebody has asked to stop.
+    """
+    for _ in range(10):
+        stop_if_asked()
+        time.sleep(0.05)
+    stop_if_asked()
 
 
 def forget() -> None:

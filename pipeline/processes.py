@@ -40,8 +40,9 @@ def runs(pid: int) -> bool:
 
 
 def leave_interrupts_to_parent() -> None:
-    """Ignore Ctrl-C, which reaches the whole group: the parent decides what ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ignore Ctrl-C and the signals by which schedulers give notice; they reach all, and the parent decides."""
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def end_with_parent() -> None:

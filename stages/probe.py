@@ -15,6 +15,7 @@ from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.files import read_json, sweep_partials
 from pipeline.heads.base import LinearClassifier
+from pipeline.interruption import stop_if_asked
 from pipeline.places import OutputPlace, Place
 from pipeline.probing.exact import fit_probe
 from pipeline.probing.saved import FITTED, NAME, fold_name, load_probe, save_probe
@@ -151,6 +152,7 @@ class Probe(Stage):
         scored = set(committed_units(self.records / "commits"))
         bar = progress.bar("score out of fold", len(store.counts()), "units", initial=len(scored))
         for unit in store.counts():
+            stop_if_asked()
             if unit not in scored:
                 self._score(store, unit, folds)
                 bar.advance()

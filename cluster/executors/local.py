@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -13,6 +14,7 @@ from cluster.executors.base import Executor, Outcome, Submission, write_resolved
 from cluster.progress import LoggedProgress
 from pipeline.config import config
 from pipeline.errors import UserError
+from pipeline.interruption import Interrupted, asked_by, stop_if_asked
 from pipeline.progress import Progress
 from stages.base import Stage, Unit
 
@@ -31,13 +33,19 @@ class Local(Executor):
         processes: Annotated[int, Field(ge=0)] = 0
 
     def submit(self, submission: Submission) -> Outcome:
-        """Run the chain and wait for it."""
+        """Run the chain and wait for it.
+
+        Raises:
+            Interrupted: SIGTERM came; training has saved its checkpoint, another unit was dropped. A second one ends
+                the process at once.
+        """
         lines: list[str] = []
-        for link, stage in submission.stages.items():
-            failed = self._stage(link, stage, submission)
-            if failed:
-                return Outcome(lines=tuple(lines), failed=failed)
-            lines.extend(stage.summary())
+        with asked_by(signal.SIGTERM):
+            for link, stage in submission.stages.items():
+                failed = self._stage(link, stage, submission)
+                if failed:
+                    return Outcome(lines=tuple(lines), failed=failed)
+                lines.extend(stage.summary())
         return Outcome(lines=tuple(lines))
 
     def _stage(self, link: str, stage: Stage, submission: Submission) -> dict[str, str]:
@@ -51,11 +59,12 @@ class Local(Executor):
             progress.record(f"{link}: {submission.command}")
             try:
                 failed = self._units(link, stage, progress)
+                stop_if_asked()
                 if not failed:
                     stage.finish(progress)
             except UserError as error:
                 failed = {link: str(error)}
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, Interrupted):
                 progress.record("stopped")
                 raise
             except Exception:
@@ -93,6 +102,7 @@ class Local(Executor):
 def _one_by_one(stage: Stage, units: Sequence[Unit], progress: Progress) -> Iterator[tuple[Unit, str | None]]:
     """Each unit when it is done, with the reason if it failed."""
     for unit in units:
+        stop_if_asked()
         try:
             stage.run(unit, progress)
         except UserError as error:

@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 from pipeline.progress import Progress
 from stages.base import Stage, is_done
 
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 class UsageError(UserError):

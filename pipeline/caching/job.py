@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +26,7 @@ from pipeline.images.packed import PackedTars
 from pipeline.images.prepared import Prepared, ViewPlan
 from pipeline.images.preprocessing import Preprocessing
 from pipeline.images.views import ViewsOfImage
+from pipeline.interruption import stop_if_asked
 from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store import Commit, RepresentationStore, bytes_a_row
@@ -144,6 +146,7 @@ class CacheJob:
         Raises:
             UserError: the tar is broken, or more samples than the failure budget were quarantined; the reason is kept
                 in ``<store>/failures``.
+            Interrupted: somebody asked to stop; nothing of the unit is kept.
         """
         started = time.time()
         self.prepare()
@@ -187,17 +190,18 @@ class CacheJob:
         waited = 0.0
         for stream in streams:
             stream.begin()
-        images = self._workers.map(self.tars.samples(unit))
-        while True:
-            asked = time.perf_counter()
-            image: Prepared | None = next(images, None)
-            waited += time.perf_counter() - asked
-            if image is None:
-                return quarantined, waited
-            advance(1)
-            if image.reason:
-                quarantined.append(Quarantined(key=image.key, reason=image.reason))
-                continue
-            for stream, views in zip(self.streams, image.views, strict=True):
-                if stream in streams:
-                    stream.add(image.key, image.label, views)
+        with closing(self._workers.map(self.tars.samples(unit))) as images:
+            while True:
+                stop_if_asked()
+                asked = time.perf_counter()
+                image: Prepared | None = next(images, None)
+                waited += time.perf_counter() - asked
+                if image is None:
+                    return quarantined, waited
+                advance(1)
+                if image.reason:
+                    quarantined.append(Quarantined(key=image.key, reason=image.reason))
+                    continue
+                for stream, views in zip(self.streams, image.views, strict=True):
+                    if stream in streams:
+                        stream.add(image.key, image.label, views)

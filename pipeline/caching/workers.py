@@ -15,7 +15,7 @@ import shutil
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.shared_memory import SharedMemory
@@ -27,6 +27,7 @@ from pipeline.images.decoding_process import begin, slot_pixels, work
 from pipeline.images.prepared import Prepared, ViewPlan, prepare
 from pipeline.images.tars import TarSample
 from pipeline.images.views import ViewsOfImage
+from pipeline.interruption import stop_if_asked_soon
 
 Sample = TarSample | Quarantined
 AHEAD = 3  # samples under way for each worker: one in work, one done, one waiting
@@ -42,7 +43,7 @@ class Workers(ABC):
     """Some workers that follow one plan; made once, used for every unit."""
 
     @abstractmethod
-    def map(self, samples: Iterable[Sample]) -> Iterator[Prepared]:
+    def map(self, samples: Iterable[Sample]) -> Generator[Prepared, None, None]:
         """Each sample prepared, in order. The pixels of one are valid until the next is asked for.
 
         Raises:
@@ -62,7 +63,7 @@ class Threads(Workers):
         self.ahead = AHEAD * count
         self.pool = ThreadPoolExecutor(count, thread_name_prefix="decode")
 
-    def map(self, samples: Iterable[Sample]) -> Iterator[Prepared]:
+    def map(self, samples: Iterable[Sample]) -> Generator[Prepared, None, None]:
         """Each sample prepared, in order."""
         waiting: deque[Future[Prepared]] = deque()
         try:
@@ -105,11 +106,12 @@ class Processes(Workers):
         self._give_back = weakref.finalize(self, _give_back, self.memory)
         self.pool: ProcessPoolExecutor | None = None
 
-    def map(self, samples: Iterable[Sample]) -> Iterator[Prepared]:
+    def map(self, samples: Iterable[Sample]) -> Generator[Prepared, None, None]:
         """Each sample prepared, in order.
 
         Raises:
             UserError: a process died, most likely ended by the system for want of memory.
+            Interrupted: a process died, and this one is asked to stop.
         """
         free = list(range(self.slots))
         waiting: deque[tuple[int, Future[Prepared]]] = deque()
@@ -127,6 +129,7 @@ class Processes(Workers):
                 yield self._with_pixels(future.result(), slot)
         except BrokenProcessPool:
             self.pool = None
+            stop_if_asked_soon()
             raise UserError(
                 "a decoding process died; the system may have ended it for want of memory. The same command tries "
                 "this unit again; if it repeats, set fewer cache.workers or cache.decode=threads."

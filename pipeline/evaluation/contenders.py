@@ -12,6 +12,7 @@ from pipeline.errors import UserError
 from pipeline.evaluation.scoring import Scorer, SeedScores
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
+from pipeline.interruption import stop_if_asked
 from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.training.checkpoints import describe_head, load_head
@@ -88,6 +89,7 @@ def score_all(scorer: Scorer, contenders: Sequence[Contender], progress: Progres
     for contender in contenders:
         seeds = {}
         for seed, head in contender.heads.items():
+            stop_if_asked()
             seeds[seed] = scorer.score(head)
             bar.advance(1, head=contender.name)
         scored.append(Scored(contender=contender, seeds=seeds))

@@ -25,6 +25,7 @@ from pipeline.errors import UserError
 from pipeline.files import atomic_file, read_json, sha256_file, sweep_partials, write_json
 from pipeline.images.manifest import FILE, TARS, Manifest, Source, TarRecord, load_manifest, save_manifest
 from pipeline.images.packed import PackedTars, open_packed
+from pipeline.interruption import stop_if_asked
 from pipeline.many_files import file_names
 from pipeline.places import Place
 from pipeline.progress import Progress
@@ -73,6 +74,9 @@ def write_tar(
         index: of the tar.
         folder: of the packed collection.
         advance: is told of every sample written.
+
+    Raises:
+        Interrupted: somebody asked to stop; there is no such tar.
     """
     path = folder / TARS / tar_name(index)
     sweep_partials(path.parent, path.name)  # of a killed writer of this tar
@@ -81,6 +85,7 @@ def write_tar(
     longest, written = 0, 0
     with atomic_file(path) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for image in dataset.part(bounds.start, bounds.stop):
+            stop_if_asked()
             for extension, data in _members(image, label).items():
                 info = tarfile.TarInfo(f"{image.key}.{extension}")  # owner 0, time 0, mode 0o644
                 info.size = len(data)

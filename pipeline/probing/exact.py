@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.errors import UserError
+from pipeline.interruption import stop_if_asked
 from pipeline.probing.logistic import choose_l2, fit
 from pipeline.probing.saved import Probe, over_raw
 from pipeline.probing.settings import ProbeSettings, fold_of, share_of, view_indices
@@ -100,6 +101,7 @@ def _gather(
     unit_N, row_N = np.array(rows).T
     bar = progress.bar("read representations", len(rows), "rows")
     for unit in np.unique(unit_N):
+        stop_if_asked()
         here = np.flatnonzero(unit_N == unit)
         for place, view in enumerate(views):
             features_NVD[here, place] = store.representation(int(unit), view=view)[row_N[here]]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.heads.base import Needs
+from pipeline.interruption import stop_if_asked
 from pipeline.probing.rows import Rows
 from pipeline.probing.settings import ProbeSettings, view_indices
 from pipeline.progress import Progress
@@ -84,6 +85,7 @@ def survey(
     bar = progress.bar("mean and scale", reader.sampler.rows, "rows")
     with closing(bar):
         for batch in reader.once():
+            stop_if_asked()
             features_BVD, row_B = batch.representation_BVD, batch.row_B.numpy()
             mine = np.flatnonzero(rows.drawn_N[row_B])
             drawn_NVD[np.searchsorted(drawn, row_B[mine])] = features_BVD[mine]

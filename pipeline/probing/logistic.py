@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
+from pipeline.interruption import stop_if_asked
 from pipeline.progress import Bar
 
 HISTORY = 10  # pairs that L-BFGS keeps
@@ -72,6 +73,7 @@ def fit(
     )
 
     def closure() -> Tensor:
+        stop_if_asked()
         optimiser.zero_grad()
         loss = cross_entropy(linear(features_ND, weight_CD, bias_C), label_N) + 0.5 * l2 * weight_CD.square().sum()
         loss.backward()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
+from pipeline.interruption import stop_if_asked
 from pipeline.probing.settings import ProbeSettings, fold_of, share_of
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
@@ -49,6 +50,7 @@ def rows_of(store: RepresentationStore, settings: ProbeSettings, progress: Progr
     rank_N = np.empty(label_N.shape, np.float64)
     bar, start = progress.bar("read keys and labels", len(label_N), "rows"), 0
     for unit, count in counts.items():
+        stop_if_asked()
         part = slice(start, start + count)
         keys = [key.decode() for key in store.read("key", unit)]
         label_N[part] = store.read("label", unit)

@@ -22,6 +22,7 @@ from torch import Tensor
 from pipeline.config import meaning
 from pipeline.digests import digest
 from pipeline.errors import UserError
+from pipeline.interruption import Interrupted, stop_asked
 from pipeline.places import Place
 from pipeline.probing.feeds import Feed, Held, Moments, Stored, reader_of, survey
 from pipeline.probing.rows import Rows, rows_of
@@ -74,6 +75,7 @@ class Fit:
 
         Raises:
             UserError: a loss is not finite any more.
+            Interrupted: somebody asked to stop; the state is saved.
         """
         start, size = load_state(self.folder, classifiers, self.meaning), self.settings.batch_size
         peak = self.settings.lr / math.sqrt(self.scratch.weight_CD.shape[1])
@@ -85,11 +87,14 @@ class Fit:
                 for one in classifiers:
                     one.step(batch.features_BD, batch.label_B, batch.fold_B, rate, self.scratch)
                 bar.advance(size)
-                if done % LOOK_EVERY == 0 or done == steps:
+                stop = stop_asked()
+                if stop or done % LOOK_EVERY == 0 or done == steps:
                     bar.advance(0, loss=f"{_look(classifiers, done):.4f}")
-                if done == steps or time.monotonic() - saved >= self.means.checkpoint_seconds:
+                if stop or done == steps or time.monotonic() - saved >= self.means.checkpoint_seconds:
                     save_state(self.folder, classifiers, done, self.meaning)
                     saved = time.monotonic()
+                if stop:
+                    raise Interrupted
 
 
 def fit_stream(

@@ -29,7 +29,7 @@ class ToyConfig:
     Attributes:
         units: how many there are.
     """
-    operational: ClassVar[frozenset[str]] = frozenset({"failing", "broken", "interrupt", "output"})
+    operational: ClassVar[frozenset[str]] = frozenset({"failing", "broken", "interrupt", "terminate", "output"})
     units: Annotated[int, Field(ge=1, le=9)] = 3
     seed: int = 0  # of nothing
     failing: tuple[str, ...] = ()  # units that fail
@@ -37,6 +37,7 @@ class ToyConfig:
     interrupt: str | None = None
     """The unit at which
     somebody presses Ctrl-C."""
+    terminate: str | None = None  # the unit at which somebody gives the command kill
     output: Path | None = None  # run folder
 
 class Toy(Stage):
@@ -54,6 +55,8 @@ class Toy(Stage):
             raise RuntimeError("a bug")
         if unit.id == self.config.interrupt:
             signal.raise_signal(signal.SIGINT)
+        if unit.id == self.config.terminate:
+            signal.raise_signal(signal.SIGTERM)
         write_bytes(self.folder / f"{unit.id}.done", b"")
     def status(self):
         done = len(list(self.folder.glob("*.done")))

@@ -51,7 +51,7 @@ def test_all_that_is_wrong_is_said_at_once(house: Path) -> None:
     lines = str(error.value).splitlines()
     assert (
         "train.sedes: unknown key. Did you mean 'seeds'? "
-        "Valid: units, seed, failing, broken, interrupt, output, seeds." in lines
+        "Valid: units, seed, failing, broken, interrupt, terminate, output, seeds." in lines
     )
     assert "gather.units: Input should be less than or equal to 9 (got 10)" in lines
     assert "head.margin: Input should be greater than or equal to 0 (got -1)" in lines

@@ -32,7 +32,7 @@ def test_short_key_is_qualified_by_its_only_owner() -> None:
             ["stage=train", "sedes=[1]"],
             "unknown key 'sedes'. Did you mean 'seeds'? Valid: backbone, beside, broken, cluster, compare, data_root, "
             "dataset, downstream, evaluate, experiment, failing, gather, head, interrupt, name, output, probe, "
-            "release, runs_root, seed, seeds, train, units.",
+            "release, runs_root, seed, seeds, terminate, train, units.",
         ),
         (
             ["stage=trian"],

@@ -78,6 +78,20 @@ def _ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gather: 2 of 3 units to do" in capsys.readouterr().err
 
 
+def test_sigterm_stops_between_units_with_the_exit_code_that_shells_know(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["stage=[gather,train]", "gather.terminate='1'"]) == 143
+    assert "this goes on:\n  submit 'stage=[gather,train]'" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+    (folder,) = (here / "runs").iterdir()
+    assert sorted(path.name for path in folder.glob("*.done")) == ["0.done", "1.done"], "a unit that is done is kept"
+    assert "stopped" in (folder / "log.txt").read_text()
+    assert main(["stage=[gather,train]"]) == 0
+    assert "gather: 1 of 3 units to do" in capsys.readouterr().err
+
+
 def test_a_head_is_not_compared_with_itself(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stage=[gather,train,evaluate]", "head=loss_prediction_l2"]) == 0
     assert "train head=loss_prediction_l2" not in capsys.readouterr().err

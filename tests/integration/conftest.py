@@ -31,9 +31,11 @@ SMALL = (
 )
 
 
-def start(runs: Path, *words: str) -> subprocess.Popen[bytes]:
-    """``submit <words>`` with run folders below ``runs``."""
+def start(runs: Path, *words: str, rarely: bool = False) -> subprocess.Popen[bytes]:
+    """``submit <words>`` with run folders below ``runs``; ``rarely``: checkpoints only where they must be."""
     command = [sys.executable, "-m", "cluster.submit", *words, f"runs_root={runs}", *SMALL]
+    if rarely:
+        command = [word.replace("checkpoint_seconds=0", "checkpoint_seconds=1000") for word in command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 

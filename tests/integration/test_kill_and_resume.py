@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.files import sha256_file
+from pipeline.training.state import state_step
 from tests.integration.conftest import finish, one, start, tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole_road")]
@@ -71,3 +72,25 @@ def test_training(calm: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
         head = f"seed-{seed}/head.safetensors"
         assert sha256_file(one(tmp_path, "train_head") / head) == sha256_file(one(calm, "train_head") / head)
+
+
+def test_training_that_is_told_to_end_saves_its_state_and_goes_on_there(calm: Path, tmp_path: Path) -> None:
+    for stage in ("pack", "cache", "probe"):
+        (tmp_path / one(calm, stage).name).symlink_to(one(calm, stage))
+    process = start(tmp_path, "stage=train_head", rarely=True)
+    while not list(tmp_path.glob("train_head-*/seed-0/log.csv")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    process.terminate()
+    output, _ = process.communicate()
+    assert process.returncode == 143
+    assert b"stopped; what is done stays done, and this goes on:\n  submit stage=train_head" in output
+    step = state_step(one(tmp_path, "train_head"))
+    assert 0 < step < 400
+    finish(tmp_path, "stage=train_head")
+    for seed in (0, 1):
+        for name in ("head.safetensors", "head.json"):
+            head = f"seed-{seed}/{name}"
+            assert sha256_file(one(tmp_path, "train_head") / head) == sha256_file(one(calm, "train_head") / head)
+    logged = [line.split(",")[0] for line in (one(tmp_path, "train_head") / "seed-0/log.csv").read_text().splitlines()]
+    assert logged == ["step", *(str(line) for line in range(5, 401, 5))]

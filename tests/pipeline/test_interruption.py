@@ -7,17 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from pipeline.interruption import Interrupted, ask_to_stop, asked_by, forget, stop_asked, stop_if_asked
-
-
-@pytest.fixture(autouse=True)
-def _nobody_asks() -> Iterator[None]:
-    yield
-    forget()
 
 
 def test_work_stops_at_the_next_safe_point_once_somebody_has_asked() -> None:

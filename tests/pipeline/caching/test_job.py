@@ -21,9 +21,11 @@ from pipeline.files import read_json, sha256_file
 from pipeline.images.decode import use_decoded
 from pipeline.images.packed import PackedTars, open_packed
 from pipeline.images.tars import read_tar
+from pipeline.interruption import Interrupted, forget
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.verify import verify
+from tests.asking import AskAfter
 
 
 def cache(tars: PackedTars, store: Path, backbone: dict[str, object], **settings: object) -> RepresentationStore:
@@ -333,3 +335,24 @@ def test_a_backbone_that_fails_does_not_keep_the_others_from_their_stores(packed
         job.run(0, Silent())
     assert [target.lacks(0) for target in job.targets] == [True, False]
     assert job.missing() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("decode", ["threads", "processes"])
+def test_asked_to_stop_in_the_middle_of_a_unit_it_drops_it_and_goes_on_to_the_same_bytes(
+    packed, backbone, tmp_path, decode
+):
+    wanted = tree(cache(packed, tmp_path / "calm", backbone, views=("center",)).path)
+    settings = CacheSettings(views=("center",), decode=decode, workers=1)
+    job = CacheJob(tars=packed, stores={tmp_path / "store": backbone}, settings=settings)
+    job.prepare()
+    job.run(0, Silent())
+    with pytest.raises(Interrupted):
+        job.run(1, AskAfter(5))
+    assert sorted(RepresentationStore.open(tmp_path / "store").counts()) == [0]
+    assert not list((tmp_path / "store").glob("failures/*"))
+    assert not list((tmp_path / "store").rglob("*/c/1/*"))
+    forget()
+    for unit in job.missing():  # the same job: its workers are as good as before
+        job.run(unit, Silent())
+    assert tree(tmp_path / "store") == wanted
+    job._workers.close()

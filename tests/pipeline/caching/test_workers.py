@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from pipeline.images.augmentation import AugmentationConfig
 from pipeline.images.prepared import Prepared, ViewPlan
 from pipeline.images.preprocessing import Preprocessing
 from pipeline.images.tars import TarSample, read_tar
+from pipeline.interruption import Interrupted, ask_to_stop
 
 
 def plan(packed, *sizes: int) -> ViewPlan:
@@ -80,6 +82,24 @@ def test_a_process_that_dies_is_said_and_replaced(packed):
         with pytest.raises(UserError, match=r"a decoding process died.*cache.workers"):
             plain(processes.map(samples(packed)))
         assert plain(processes.map(samples(packed))) == wanted
+    finally:
+        processes.close()
+
+
+def test_a_process_that_dies_while_all_are_told_to_end_is_no_failure(packed):
+    """A scheduler signals every process of a job; whose turn comes first is chance."""
+    processes = Processes(plan(packed, 32), 1)
+    try:
+        list(processes.map(samples(packed)))
+        assert processes.pool is not None
+        [worker] = processes.pool._processes.values()
+        os.kill(worker.pid, signal.SIGUSR2)  # ignored: notice is given to the parent
+        os.kill(worker.pid, signal.SIGTERM)
+        timer = threading.Timer(0.2, ask_to_stop)
+        timer.start()
+        with pytest.raises(Interrupted):
+            list(processes.map(samples(packed)))
+        timer.join()
     finally:
         processes.close()
 

@@ -21,7 +21,9 @@ from pipeline.errors import UserError
 from pipeline.files import read_json
 from pipeline.images.packing import PackJob, PackPlan, open_packed, plan_tars
 from pipeline.images.tars import TarSample, label_of, read_tar
+from pipeline.interruption import Interrupted, forget
 from pipeline.progress import Silent
+from tests.asking import AskAfter
 
 NAMES = ["ant", "bee", "cat/wild"]
 
@@ -106,6 +108,20 @@ def test_plans_by_hand():
 
 
 # -- what is written
+
+
+def test_asked_to_stop_in_the_middle_of_a_tar_it_leaves_none(tmp_path):
+    pack(tmp_path / "calm")
+    packing = job(tmp_path / "cut")
+    packing.prepare()
+    packing.run(0, Silent())
+    with pytest.raises(Interrupted):
+        packing.run(1, AskAfter(3))
+    assert sorted(path.name for path in (tmp_path / "cut" / "tars").iterdir()) == ["00000.tar"]
+    assert packing.missing() == [1, 2, 3]
+    forget()
+    pack(tmp_path / "cut")
+    assert contents(tmp_path / "cut") == contents(tmp_path / "calm")
 
 
 def test_everything_comes_back(tmp_path):

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy, linear
 from pipeline.errors import UserError
 from pipeline.files import read_json
 from pipeline.heads.base import LinearClassifier
+from pipeline.interruption import Interrupted, forget
 from pipeline.probing import stream
 from pipeline.probing.exact import fit_probe
 from pipeline.probing.saved import FITTED, NAME, load_probe
@@ -28,6 +29,7 @@ from pipeline.probing.state import load_state, remove_state, save_state
 from pipeline.probing.stream import Means, fit_stream
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
+from tests.asking import AskAfter
 from tests.pipeline.probing.conftest import MakeClusters
 
 CPU = torch.device("cpu")
@@ -227,6 +229,24 @@ def test_killed_by_the_system_it_ends_with_the_same_bytes(make_clusters: MakeClu
     assert (tmp_path / "shaken/state-fit/state.json").exists(), "it died within the second fit"
     streamed(store, tmp_path / "shaken", **QUICK)
     assert tree(tmp_path / "shaken") == calm
+
+
+def test_asked_to_stop_at_any_step_it_saves_its_state_and_goes_on_to_the_same_bytes(
+    make_clusters: MakeClusters, tmp_path: Path
+) -> None:
+    store = make_clusters(counts=(90, 40))
+    calm = tree(streamed(store, tmp_path / "calm", **QUICK))
+    call = {"settings": settings_of(**QUICK), "folder": tmp_path / "shaken", "means": Means(device=CPU)}
+    for of, steps in (("choose l2", 5), ("choose l2", 12), ("fit all probes", 1), ("fit all probes", 7)):
+        with pytest.raises(Interrupted):
+            fit_stream(store, **call, progress=AskAfter(steps * 64, of))  # type: ignore[arg-type]
+        kind = stream.CHOICE if of == "choose l2" else stream.FIT
+        assert read_json(tmp_path / "shaken" / kind / "state.json")["step"] == steps
+        forget()
+    with pytest.raises(Interrupted):
+        fit_stream(store, **call, progress=AskAfter(0, "mean and scale"))  # type: ignore[arg-type]
+    forget()
+    assert tree(streamed(store, tmp_path / "shaken", **QUICK)) == calm
 
 
 def test_a_damaged_state_is_refused(make_clusters: MakeClusters, tmp_path: Path) -> None:

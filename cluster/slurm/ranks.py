@@ -34,7 +34,7 @@ def process_group(env: JobEnvironment) -> Iterator[Tell]:
     from torch import distributed
 
     TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
         # waits as long as a unit that somebody else has may take
         telling = distributed.new_group(backend="gloo", timeout=timedelta(days=30))

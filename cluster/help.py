@@ -67,7 +67,8 @@ def _verb_page(name: str) -> str:
 
     options = verb_options(name)
     keys = table(describe(options)) if options else ["  no keys of its own; those of the stages (submit help)"]
-    return "\n".join([f"submit {name} [key=value …]: {about(name)}", "", *keys])
+    words = f"[{options.words_are}] " if options and hasattr(options, "words") else ""
+    return "\n".join([f"submit {name} {words}[key=value …]: {about(name)}", "", *keys])
 
 
 def _executor_page(line: CommandLine) -> str:

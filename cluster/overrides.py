@@ -78,12 +78,14 @@ def read(arguments: Sequence[str]) -> CommandLine:
     verb = words.pop(0) if words and re.fullmatch(r"\w+", words[0]) else DEFAULT_VERB
     if verb not in names(VERBS):
         raise unknown_name("verb", verb, names(VERBS))
+    of_verb = verb_options(verb)
+    given = _take_words(words, of_verb)
     parsed = [_parse(word) for word in words]
     chosen = _chosen([item for item in parsed if item.key_or_group == "stage" and item.package is None])
     rest = [item for item in parsed if item.key_or_group != "stage" or item.package is not None]
-    of_verb = verb_options(verb)
-    given = {item.key_or_group: item.value() for item in rest if of_verb and item.key_or_group in field_names(of_verb)}
-    rest = [item for item in rest if item.key_or_group not in given]
+    keys = field_names(of_verb) if of_verb else []
+    given |= {item.key_or_group: item.value() for item in rest if item.key_or_group in keys}
+    rest = [item for item in rest if item.key_or_group not in keys]
     help = any(word in HELP for word in arguments)
     return CommandLine(
         verb=verb,
@@ -101,6 +103,16 @@ def read(arguments: Sequence[str]) -> CommandLine:
 def verb_options(verb: str) -> type[Any] | None:
     """The config class ``Options`` of a verb's file: keys that this verb alone has. None where it has none."""
     return getattr(importlib.import_module(f"{VERBS}.{verb}"), "Options", None)
+
+
+def _take_words(words: list[str], of_verb: type[Any] | None) -> dict[str, Any]:
+    """Take out of ``words`` those without a key, where the verb has a key that they are values of."""
+    key = getattr(of_verb, "words", None)
+    if key is None:
+        return {}
+    taken = [word for word in words if "=" not in word and not word.startswith(("-", "~"))]
+    words[:] = [word for word in words if word not in taken]
+    return {key: taken}
 
 
 def _option(words: list[str], name: str) -> list[str]:

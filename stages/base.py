@@ -174,6 +174,10 @@ class Stage(ABC):
     def run(self, unit: Unit, progress: Progress) -> None:
         """Do one unit and commit it. Killed at any moment, running it again gives the same bytes."""
 
+    def forget_failure(self, unit: str) -> bool:
+        """Take away the record of why a unit failed; whether there was one. A stage that keeps none tries it anyway."""
+        return False
+
     def finish(self, progress: Progress) -> None:
         """What is to do once, when no unit is missing; idempotent."""
 

@@ -17,7 +17,7 @@ from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
-from pipeline.representation_store.records import read_commits
+from pipeline.representation_store.records import read_commits, record_path
 from pipeline.representation_store.tally import tally
 from pipeline.representation_store.verify import discard, verify
 from pipeline.run_record import recall
@@ -109,6 +109,16 @@ class Cache(Stage):
     def run(self, unit: Unit, progress: Progress) -> None:
         """Cache one tar."""
         self.job.run(int(unit.id), progress)
+
+    def forget_failure(self, unit: str) -> bool:
+        """From the stores of all backbones."""
+        records = [
+            record_path(stage.store_path / "failures", int(unit)) for stage in (self, *self.beside) if unit.isdigit()
+        ]
+        found = [record for record in records if record.exists()]
+        for record in found:
+            record.unlink(missing_ok=True)
+        return bool(found)
 
     def status(self) -> Status:
         """Counted from commit and failure records."""

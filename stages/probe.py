@@ -183,15 +183,16 @@ class Probe(Stage):
 
     def status(self) -> Status:
         """Folds that are fitted, the last one counting when all rows are scored; streamed: whether all is done."""
-        if not all((folder / RUN_RECORD).exists() for folder in (self.folder, self.store_path)):
-            return Status(done=0, total=None)  # whether it is streamed is known once there is a store
+        folds = self.settings.folds
+        fitted = frozenset(str(fold) for fold in range(folds) if self._record(fold_name(fold)).exists())
         finished = self._finished.exists()
+        if not finished and not all((folder / RUN_RECORD).exists() for folder in (self.folder, self.store_path)):
+            total = folds if fitted else None  # how it is solved is known once there is a store
+            return Status(done=min(len(fitted), folds - 1), total=total, done_ids=fitted)
         samples = read_json(self._finished)["out_of_fold_rows"] if finished else 0
         if self._record(FITTED).exists() if finished else self._streamed:
             done_ids = frozenset([ALL_FOLDS] if finished else [])
             return Status(done=int(finished), total=1, samples=samples, done_ids=done_ids)
-        folds = self.settings.folds
-        fitted = frozenset(str(fold) for fold in range(folds) if self._record(fold_name(fold)).exists())
         done = len(fitted) if finished else min(len(fitted), folds - 1)
         return Status(done=done, total=folds, samples=samples, done_ids=fitted)
 

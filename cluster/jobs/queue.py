@@ -6,10 +6,12 @@ twice, and what became of the others, for people.
 
 from __future__ import annotations
 
+import getpass
+import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 TIMEOUT_SECONDS = 30.0
@@ -34,12 +36,14 @@ class Queued:
         state: SLURM's word, e.g. ``PENDING``.
         reason: why it waits, SLURM's word.
         nodes: where it runs.
+        command: path of the script that was submitted.
     """
 
     task: str
     state: str
     reason: str = ""
     nodes: str = ""
+    command: str = ""
 
     @property
     def live(self) -> bool:
@@ -47,11 +51,12 @@ class Queued:
         return self.state in LIVE and self.reason != NEVER
 
 
-def queued(jobs: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> dict[str, Queued]:
+def queued(jobs: Sequence[str], *, users: Iterable[str] = (), timeout: float = TIMEOUT_SECONDS) -> dict[str, Queued]:
     """Task id → what squeue says of it; tasks that it does not know any more are absent.
 
     Args:
         jobs: ids, of arrays without index.
+        users: who submitted them; those that this machine does not know are left out.
         timeout: seconds.
 
     Raises:
@@ -59,14 +64,22 @@ def queued(jobs: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> dict[str
     """
     if not jobs:
         return {}
-    # not --jobs: squeue fails as a whole if one of them is forgotten already; all of this user's are one question, too
-    lines = ask(["squeue", "--noheader", "--me", "--array", "--format=%i|%T|%r|%N"], timeout=timeout)
+    # not --jobs: squeue fails as a whole if one of them is forgotten already; all of some users are one question, too
+    whose = f"--user={','.join(sorted({getpass.getuser(), *filter(_is_known, users)}))}"
+    lines = ask(["squeue", "--noheader", whose, "--array", "--format=%i|%T|%r|%N|%o"], timeout=timeout)
     wanted, found = set(jobs), {}
     for line in lines:
-        task, state, reason, nodes = [*line.split("|", 3), "", "", ""][:4]
+        task, state, reason, nodes, command = [*line.split("|", 4), "", "", "", ""][:5]
         if task.split("_")[0] in wanted:
-            found[task] = Queued(task=task, state=state, reason=reason, nodes=nodes)
+            found[task] = Queued(task=task, state=state, reason=reason, nodes=nodes, command=command)
     return found
+
+
+def _is_known(user: str) -> bool:
+    try:
+        return bool(pwd.getpwnam(user))
+    except KeyError:
+        return False
 
 
 def ended(jobs: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> dict[str, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from cluster.compose import Composed
+from cluster.jobs.claims import STALE_SECONDS
 from cluster.overrides import CommandLine
 from pipeline.errors import UserError
 from pipeline.progress import Progress
@@ -33,6 +36,16 @@ class Request:
     composed: Composed
     stages: Mapping[str, Stage]
     progress: Progress
+
+    @property
+    def job_settings(self) -> dict[str, Any]:
+        """Those of the executor that say where job records lie and how they are read."""
+        cluster = self.composed.cluster
+        shared = cluster.get("folder")
+        return {
+            "shared": None if shared is None else Path(shared),
+            "stale_seconds": float(cluster.get("stale_seconds", STALE_SECONDS)),
+        }
 
 
 def unfinished(stage: Stage) -> list[str]:

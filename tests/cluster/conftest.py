@@ -50,6 +50,7 @@ class Toy(Stage):
     def run(self, unit, progress):
         import signal
         if unit.id in self.config.failing:
+            write_bytes(self.folder / f"{unit.id}.failed", b"")
             raise UserError(f"toy/{unit.id}: the tar is torn at byte 7. Pack it again.")
         if unit.id in self.config.broken:
             raise RuntimeError("a bug")
@@ -59,8 +60,13 @@ class Toy(Stage):
             signal.raise_signal(signal.SIGTERM)
         write_bytes(self.folder / f"{unit.id}.done", b"")
     def status(self):
-        done = len(list(self.folder.glob("*.done")))
-        return Status(done=done, total=self.config.units if self.folder.exists() else None, samples=10 * done)
+        ids = frozenset(path.stem for path in self.folder.glob("*.done"))
+        failed = {path.stem: "torn" for path in sorted(self.folder.glob("*.failed")) if path.stem not in ids}
+        total = self.config.units if self.folder.exists() else None
+        return Status(done=len(ids), total=total, samples=10 * len(ids), failed=failed, done_ids=ids)
+    def forget_failure(self, unit):
+        record = self.folder / f"{unit}.failed"
+        return record.exists() and record.unlink() is None
     def set_aside(self):
         for path in sorted(self.folder.glob("*.done")):
             for i in range(int(path.stem)):

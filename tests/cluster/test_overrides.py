@@ -44,13 +44,13 @@ def test_short_key_is_qualified_by_its_only_owner() -> None:
         ),
         (
             ["stauts"],
-            "unknown verb 'stauts'. Did you mean 'status'? Valid: compact, merge, plan, quarantine, status, submit, "
-            "verify.",
+            "unknown verb 'stauts'. Did you mean 'status'? Valid: cancel, compact, logs, merge, plan, quarantine, "
+            "retry, status, submit, verify.",
         ),
         (
             ["stage=train", "--fast"],
-            "cannot read '--fast': settings are written key=value. Verbs: compact, merge, plan, quarantine, status, "
-            "submit, verify; they come first.",
+            "cannot read '--fast': settings are written key=value. Verbs: cancel, compact, logs, merge, plan, "
+            "quarantine, retry, status, submit, verify; they come first.",
         ),
         (
             ["stage=train,gather"],

@@ -144,7 +144,9 @@ def test_status_counts_what_is_on_disk(here: Path, capsys: pytest.CaptureFixture
     assert (gather["stage"], gather["done"], gather["total"], gather["samples"]) == ("gather", 2, 3, 20)
     assert (train["done"], train["total"]) == (0, None)
     assert main(["status"]) == 0
-    assert "2 of 3 units, 20 samples" in capsys.readouterr().out
+    heading, row = capsys.readouterr().out.splitlines()[:2]
+    assert heading.split() == ["stage", "units", "samples", "failed", "folder"]
+    assert row.split()[:6] == ["gather", "2", "of", "3", "20", "1"]
 
 
 def test_verify_names_what_is_broken_and_what_repairs_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

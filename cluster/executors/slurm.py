@@ -23,6 +23,7 @@ from cluster.jobs.deaths import given_up
 from cluster.jobs.folder import jobs_folder
 from cluster.jobs.queue import QueueError, ask, queued
 from cluster.jobs.submissions import Job, Submitted, Work, job_ids, submissions
+from cluster.jobs.tasks import tasks_of
 from cluster.slurm.code import commit, snapshot
 from cluster.slurm.cutting import Limits, arrays, cut, limits, shares
 from cluster.slurm.follow import follow
@@ -88,7 +89,7 @@ class Slurm(Executor):
         failed = {what: reason for link in links for what, reason in link.failed.items()}
         lines = [line for link in links for line in link.lines]
         if self.config.wait and not failed:
-            return follow(submission.stages, {link.name: link.jobs for link in links}, self.progress)
+            return follow(submission.stages, shared=self.config.folder, stale_seconds=self.config.stale_seconds)
         if any(link.pending for link in links):
             lines.append("`submit status` with the same settings says how far it is, `submit logs` what failed")
         return Outcome(lines=tuple(lines), failed=failed)
@@ -227,13 +228,12 @@ def _live(link: _Link) -> dict[str, Work]:
     """
     earlier = list(submissions(link.jobs))
     try:
-        states = queued(job_ids(earlier))
+        states = queued(job_ids(earlier), users={submitted.user for submitted in earlier})
     except QueueError as error:
         raise UserError(
             f"{link.name}: {error}, so nobody can tell which of its jobs still run. Try again when SLURM answers."
         ) from None
-    tasks = {task: work for submitted in earlier for job in submitted.jobs for task, work in job.tasks().items()}
-    return {task: work for task, work in tasks.items() if task in states and states[task].live}
+    return {task.id: task.work for task in tasks_of(earlier, states, {}) if task.live}
 
 
 def _fewer(left: Sequence[Work], error: str) -> list[Sequence[Work]]:

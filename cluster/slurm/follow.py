@@ -1,79 +1,74 @@
-"""Following a submission until nothing of it waits or runs."""
+"""Following a submission until nothing of it waits or runs: the table of ``submit status``, again and again."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 from cluster.executors.base import Outcome
-from cluster.jobs.deaths import given_up
-from cluster.jobs.queue import QueueError, queued
-from cluster.jobs.submissions import job_ids, submissions
-from pipeline.progress import Bar, Progress
-from stages.base import Stage, is_done
+from cluster.jobs.now import Overview
+from cluster.jobs.overview import look
+from cluster.jobs.table import table
+from cluster.jobs.tasks import Queue
+from stages.base import Stage
 
 LOOK_SECONDS = 5.0
-ASK_SECONDS = 20.0  # the queue is asked less often than the disk
-GONE = 2  # answers in a row without a live job: between two attempts of a task the queue may not know it
+WRITE_SECONDS = 60.0  # where it is no terminal
+GONE = 4  # looks in a row without a live job: between two starts of a task the queue may not know it
 
 
-def follow(stages: Mapping[str, Stage], jobs: Mapping[str, Path], progress: Progress) -> Outcome:
-    """A bar for each stage, moved by its commit records, until all is done or no job is left.
+def follow(stages: Mapping[str, Stage], *, shared: Path | None, stale_seconds: float) -> Outcome:
+    """Show how far the stages are until all is done or no job is left.
 
     Args:
         stages: of the chain.
-        jobs: link → folder of job records, of those that have one.
-        progress: for the bars.
+        shared: ``cluster.folder``.
+        stale_seconds: ``cluster.stale_seconds``.
     """
-    bars: dict[str, Bar] = {}
-    shown: dict[str, int] = {}
-    asked, gone = 0.0, 0
-    try:
-        while True:
-            for name, stage in stages.items():
-                _move(name, stage, bars, shown, progress)
-            if all(is_done(stage) for stage in stages.values()):
-                break
-            if time.monotonic() - asked >= ASK_SECONDS:
-                asked = time.monotonic()
-                gone = 0 if _any_live(jobs) else gone + 1
-                if gone >= GONE:
-                    break
-            time.sleep(LOOK_SECONDS)
-    finally:
-        for bar in bars.values():
-            bar.close()
+    queue, shown, gone = Queue(), Shown(sys.stderr), 0
+    while True:
+        overview = look(stages, shared=shared, stale_seconds=stale_seconds, queue=queue)
+        shown.show(table(overview))
+        live = any(task.live for now in overview.stages for task in now.tasks)
+        gone = 0 if live or overview.silence is not None else gone + 1
+        if all(now.done for now in overview.stages) or gone >= GONE:
+            break
+        time.sleep(LOOK_SECONDS)
+    shown.show(table(overview), last=True)
+    return _outcome(overview)
+
+
+def _outcome(overview: Overview) -> Outcome:
     lines: list[str] = []
-    for name, stage in stages.items():
-        if not is_done(stage):
-            return Outcome(lines=tuple(lines), failed=_reasons(name, stage, jobs.get(name)))
-        lines.extend(stage.summary())
+    for now in overview.stages:
+        if not now.done:
+            failed = {f"{now.link}, unit {unit}": reason for unit, reason in now.failed.items()}
+            left = now.problem or now.note or "no job of it is left and it is not done; `submit logs` says more"
+            return Outcome(lines=tuple(lines), failed=failed or {now.link: left})
+        lines.extend(now.stage.summary())
     return Outcome(lines=tuple(lines))
 
 
-def _move(name: str, stage: Stage, bars: dict[str, Bar], shown: dict[str, int], progress: Progress) -> None:
-    status = stage.status()
-    if status.total is None:
-        return
-    if name not in bars:
-        bars[name] = progress.bar(name, status.total, "units", initial=status.done)
-        shown[name] = status.done
-    if status.done > shown[name]:
-        bars[name].advance(status.done - shown[name])
-        shown[name] = status.done
+class Shown:
+    """A text that takes the place of the one before on a terminal; elsewhere it is written now and then."""
 
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._height = 0
+        self._written = -WRITE_SECONDS
+        self._text = ""
 
-def _any_live(jobs: Mapping[str, Path]) -> bool:
-    """Whether a job waits or runs; yes, where the queue does not answer."""
-    try:
-        ids = [job for folder in jobs.values() for job in job_ids(list(submissions(folder)))]
-        return any(found.live for found in queued(ids).values())
-    except QueueError:
-        return True
-
-
-def _reasons(name: str, stage: Stage, jobs: Path | None) -> dict[str, str]:
-    failed = {**stage.status().failed, **(given_up(jobs) if jobs is not None else {})}
-    found = {f"{name}, unit {unit}": reason for unit, reason in failed.items()}
-    return found or {name: "no job of it is left and it is not done: `submit status` and `submit logs` say more"}
+    def show(self, text: str, *, last: bool = False) -> None:
+        """Show it; ``last``: whether or not it is time to."""
+        if self._live:
+            up = f"\x1b[{self._height}F\x1b[J" if self._height else ""
+            self._stream.write(f"{up}{text}\n")
+            self._height = text.count("\n") + 1
+        elif text != self._text and (last or time.monotonic() - self._written >= WRITE_SECONDS):
+            self._stream.write(f"{text}\n")
+            self._written, self._text = time.monotonic(), text
+        self._stream.flush()

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cluster.jobs.deaths import given_up
 from cluster.jobs.journal import FOLDER as JOURNAL
 from cluster.jobs.journal import Event, read_journal
 from pipeline.files import sha256_file
@@ -45,7 +46,8 @@ class Soak:
         self.folder, self.lab, self.units = folder, lab, units
         self.rng = random.Random(seed)
         self.happened: Counter[str] = Counter()
-        self.submissions = 0
+        self.submissions = self.put_back = 0
+        self.submitting: list[subprocess.Popen[bytes]] = []
         self.down: dict[str, float] = {}  # node → when it comes back
         configs = folder / "configs" / "backbone"
         configs.mkdir(parents=True)
@@ -59,36 +61,34 @@ class Soak:
 
     # -- the command
 
-    def submit(self, *words: str, runs: str, wait: bool = True) -> subprocess.Popen[str]:
-        """``submit`` in a process of its own."""
+    def submit(self, *words: str, runs: str) -> subprocess.Popen[bytes]:
+        """``submit`` in a process of its own, which writes to a log."""
         command = [sys.executable, "-m", "cluster.submit", *words, *self.settings, f"runs_root={self.folder / runs}"]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        if wait:
-            process.said = process.communicate()[0]  # type: ignore[attr-defined]
-        return process
+        with (self.folder / "submit.log").open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
 
     def local(self) -> None:
         """One calm process."""
-        for stage in ("pack", "cache"):
-            done = self.submit(f"stage={stage}", runs="calm")
-            assert done.returncode == 0, done.said  # type: ignore[attr-defined]
+        done = self.submit("stage=[pack,cache]", runs="calm").wait()
+        assert done == 0, (self.folder / "submit.log").read_text()
         [pack] = (self.folder / "calm").glob("pack-*")
         (self.folder / "soak").mkdir()
         (self.folder / "soak" / pack.name).symlink_to(pack)
 
-    def send(self, twice: bool = False) -> None:
-        """Submit what is missing; twice at once, perhaps. What was given up is put back first."""
+    def send(self, times: int = 1) -> None:
+        """Submit what is missing, and what was given up again; several do so at once, perhaps. Nobody waits for it."""
         site = ["cluster=slurm", "cluster.cpus_per_task=1", "cluster.units_per_task=10", "cluster.max_parallel=4"]
         words = ["stage=cache", *site, "cluster.time=5", "cluster.grace_seconds=10", "cluster.partition=low"]
-        self.submissions += 1 + twice
-        self.submit("retry", *words, runs="soak")
-        processes = [self.submit(*words, runs="soak", wait=False) for _ in range(1 + twice)]
-        for process in processes:
-            said, _ = process.communicate()
-            if process.returncode:
-                print(said, flush=True)
+        gave_up = [unit for jobs in (self.folder / "soak").glob("cache-*/jobs") for unit in given_up(jobs)]
+        self.put_back += len(gave_up)
+        verb = ["retry"] if gave_up else []
+        self.submitting += [self.submit(*verb, *words, runs="soak") for _ in range(times)]
+        self.submissions += times
+
+    def sending(self) -> bool:
+        """Whether somebody still submits."""
+        self.submitting = [process for process in self.submitting if process.poll() is None]
+        return bool(self.submitting)
 
     # -- what happens
 
@@ -167,7 +167,7 @@ class Soak:
         self.ask("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap", "sleep 5")
 
     def two_submit(self) -> None:
-        self.send(twice=True)
+        self.send(2)
 
     # -- the end
 
@@ -219,16 +219,18 @@ def soak(units: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
         while time.monotonic() - start < 60 * minutes and made.missing():
             time.sleep(made.rng.uniform(LEAST, MOST))
             made.disturb()
-            if made.idle() and made.missing():
+            if not made.sending() and made.idle() and made.missing():
                 made.send()
             print(f"{time.monotonic() - start:.0f} s: {made.missing()} missing, {dict(made.happened)}", flush=True)
         disturbed = time.monotonic() - start
         for node in made.down:
             lab.start_node(node)
         while made.missing() and time.monotonic() - start < 60 * (minutes + PATIENCE_MINUTES):
-            if made.idle():
+            if not made.sending() and made.idle():
                 made.send()
             time.sleep(2)
+        for process in made.submitting:
+            process.wait()
         [calm] = (made.folder / "calm").glob("cache-*")
         [ours] = (made.folder / "soak").glob("cache-*")
         one, other, found = tree(calm / "store"), tree(ours / "store"), events(ours / "jobs")
@@ -240,6 +242,7 @@ def soak(units: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
             "whole_s": round(time.monotonic() - start),
             "interruptions": dict(made.happened),
             "submissions": made.submissions,
+            "put_back": made.put_back,
             "events": dict(Counter(event.event for event in found)),
             "units_begun_more_than_once": sum(
                 count > 1 for count in Counter(event.unit for event in found if event.event == "unit").values()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from timm.models import load_state_dict
 from torch import Tensor, nn
 
 from pipeline.backbones.onnx_weights import dinov2_tensors
@@ -45,6 +44,8 @@ def load_weights(model: nn.Module, path: Path, *, match: str) -> None:
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
+    from timm.models import load_state_dict  # where weights are read: timm takes seconds to import
+
     try:
         loaded = load_state_dict(str(path), device="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:

@@ -12,7 +12,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 
 from pipeline.backbones import groups, make_backbones
@@ -88,6 +87,8 @@ def _width(values: Mapping[str, Any]) -> int | None:
     known = values.get("source", "timm") == "timm" and values.get("weights") != "ours"
     if not known or values.get("layer", -1) != -1 or values.get("pooling", "auto") != "auto":
         return None
+    import timm  # where it is asked: it takes seconds to import
+
     try:
         with torch.device("meta"):
             model: Any = timm.create_model(values["model"])
@@ -149,6 +150,8 @@ def _rates() -> Mapping[str, Any]:
 
 def _table(values: Mapping[str, Any]) -> Mapping[str, float]:
     """Images a second of the forward pass alone, by device; empty for a model that is not in the table."""
+    import timm
+
     model = str(values.get("model")).partition(".")[0]
     if values.get("source", "timm") != "timm" or not timm.is_model(model):
         return {}

@@ -12,13 +12,12 @@ import hashlib
 import io
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from pydantic import Field
-from sklearn.datasets import load_digits
 
 from pipeline.config import config
 from pipeline.datasets.base import About, Dataset, LabelledImage, mixed_order
@@ -124,7 +123,7 @@ def class_split() -> tuple[tuple[str, ...], tuple[str, ...]]:
 @lru_cache(maxsize=1)
 def digit_pools() -> dict[tuple[Split, int], NDArray[np.int64]]:
     """(split, digit) → indices into ``load_digits``; the three splits share no instance."""
-    target = np.asarray(load_digits().target)
+    target = np.asarray(_digits().target)
     tenth = np.empty(len(target), np.int64)
     tenth[mixed_order([f"digit/{index}" for index in range(len(target))])] = np.arange(len(target)) % 10
     return {
@@ -145,7 +144,14 @@ def _enlarged(instance: int) -> NDArray[np.uint8]:
 @lru_cache(maxsize=1)
 def load_digits_images() -> NDArray[np.float64]:
     """The digits' pixels, float64 of shape (1797, 8, 8) in [0, 16]; read once."""
-    return np.asarray(load_digits().images)
+    return np.asarray(_digits().images)
+
+
+@lru_cache(maxsize=1)
+def _digits() -> Any:
+    from sklearn.datasets import load_digits  # where it is read: it takes seconds to import
+
+    return load_digits()
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:

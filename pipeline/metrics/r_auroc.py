@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from pipeline.metrics.checks import refuse_nan, same_length
 from pipeline.metrics.retrieval import Retrieval
@@ -29,6 +28,8 @@ def auroc(score_N: NDArray[np.floating], positive_N: NDArray[np.bool_]) -> Score
     Raises:
         UserError: NaN scores, or lengths differ.
     """
+    from scipy.stats import rankdata  # where it is computed: scipy.stats takes a second to import
+
     rows = same_length(score=score_N, positive=positive_N)
     refuse_nan(score_N, "score")
     positives = int(positive_N.sum())

@@ -7,11 +7,10 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from pipeline.evaluation.contenders import ENTROPY
 from pipeline.files import write_bytes
@@ -19,6 +18,9 @@ from pipeline.places import Place
 from pipeline.report import plots
 from pipeline.report.style import DARK, LIGHT, THEMES, Theme, drawing, png
 from pipeline.report.table import COLUMNS, NUMBERS, lines, number, undefined
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 Result = Mapping[str, Any]

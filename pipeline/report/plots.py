@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from pipeline.report.style import Theme, figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CHANCE = 0.5
 DASHES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (6, 1, 1, 1, 1, 1)))
@@ -98,6 +99,8 @@ def bars_in_words(results: Sequence[Result]) -> str:
 
 def histograms(result: Result, names: Sequence[str], theme: Theme) -> Figure:
     """Uncertainty of rows with a right and with a wrong neighbour, each as share of its kind; a panel a contender."""
+    from matplotlib.ticker import PercentFormatter
+
     items = [item for item in _present(result) if item["name"] in names]
     made = figure(0.8 + 1.55 * len(items))
     panels = np.atleast_1d(made.subplots(len(items), 1))
@@ -143,6 +146,8 @@ def _middle(edges: Sequence[float], counts: Sequence[int]) -> str:
 
 def rejection_curves(result: Result, theme: Theme) -> Figure:
     """R@1 of the rows kept when the least certain are rejected first; dotted: an oracle rejects the wrong first."""
+    from matplotlib.ticker import PercentFormatter
+
     made = figure(3.3)
     axes = made.subplots()
     pick = colours(result["contenders"], theme)

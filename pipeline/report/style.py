@@ -1,7 +1,7 @@
 """The look of the plots: colours that colour-blind readers tell apart, in a light and a dark version.
 
 Colours after Okabe and Ito, *Color universal design* (2008), lightened for the dark version; beside its colour every
-series also has its own line and its own text.
+series also has its own line and its own text. Matplotlib is imported where something is drawn: it takes a second.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH = 5.2  # inches: legible at the width of a phone as well
 DOTS = 200  # an inch
@@ -85,12 +84,17 @@ def drawing(theme: Theme) -> Iterator[None]:
         "figure.constrained_layout.use": True,
         "lines.linewidth": 1.8,
     }
+    import matplotlib as mpl
+
     with mpl.rc_context(settings):
         yield
 
 
 def figure(height: float) -> Figure:
     """An empty figure of the common width, ``height`` in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     made = Figure(figsize=(WIDTH, height), dpi=DOTS)
     FigureCanvasAgg(made)
     return made

@@ -1,4 +1,7 @@
-"""From a config to a model of timm or of ours, with its weights, and what it says of itself."""
+"""From a config to a model of timm or of ours, with its weights, and what it says of itself.
+
+timm is imported where a model is made: it takes seconds, and most commands make none.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import timm
 import torch
-from timm.data.config import resolve_data_config
-from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from pipeline.backbones.packages import package_file
@@ -70,6 +69,8 @@ def _timm(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> t
 
 
 def _create(config: TimmNetwork.Config, *, pretrained: bool) -> nn.Module:
+    import timm
+
     if not timm.is_model(config.model):
         raise UserError(
             f"backbone.model: timm has no model '{config.model}'.{_nearest(config.model, timm.list_models())}"
@@ -102,6 +103,8 @@ def _nearest(name: str, valid: list[str]) -> str:
 
 
 def _ours(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> Built:
+    from timm.models.vision_transformer import VisionTransformer
+
     valid = sorted(path.stem for path in OURS.glob("*.json"))
     if config.model not in valid:
         raise UserError(f"backbone.model: no model '{config.model}' of ours. Valid: {', '.join(valid)}.")
@@ -125,6 +128,8 @@ def _ours(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> B
 
 
 def _preprocessing(model: nn.Module) -> Preprocessing:
+    from timm.data.config import resolve_data_config
+
     data = resolve_data_config({}, model=model)
     return Preprocessing(
         size=data["input_size"][-1],
@@ -137,5 +142,7 @@ def _preprocessing(model: nn.Module) -> Preprocessing:
 
 def _imagenet(config: TimmNetwork.Config, model: nn.Module) -> tuple[str, ...] | None:
     """WordNet ids, for timm's own weights with as many classes as a subset of ImageNet has."""
+    from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
+
     subset = infer_imagenet_subset(model) if config.weights == "pretrained" and config.num_classes is None else None
     return tuple(ImageNetInfo(subset).label_names()) if subset and model.num_classes else None

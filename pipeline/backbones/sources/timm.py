@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import pydantic
-import timm
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -108,6 +107,8 @@ class TimmNetwork(ModuleNetwork):
         if config.weights == "ours":
             return "apache-2.0", "Hedgerow, which trained it"
         if config.weights == "pretrained":
+            import timm  # where it is asked: it takes seconds to import
+
             native = timm.get_pretrained_cfg(config.model)
             return str(getattr(native, "license", None) or "unknown").lower(), "timm"
         if config.weights == "package":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,3 +106,15 @@ def test_help_of_a_verb_says_what_it_takes(say: Say) -> None:
         "logs 000123"
     )
     assert any(line.startswith("  lines = 20") for line in say("logs", "--help"))
+
+
+def test_status_waits_for_no_package_that_it_does_not_need(tmp_path: Path) -> None:
+    """They take seconds to import. torch it needs: what a head is by default stands in the head's file."""
+    slow = ("timm", "torchvision", "scipy.stats", "sklearn", "matplotlib", "onnx", "submitit")
+    script = (
+        f"import sys; from cluster.submit import main; code = main(['status', 'runs_root={tmp_path}/runs']); "
+        f"sys.exit(' '.join({set(slow)!r} & set(sys.modules)) or code)"
+    )
+    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.startswith("stage")

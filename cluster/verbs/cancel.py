@@ -28,7 +28,8 @@ def run(request: Request) -> int:
         ended = cancel_jobs(records) if any(records.values()) else []
     except QueueError as error:
         raise UserError(f"{error}, so nobody can tell which jobs run. Try again when SLURM answers.") from None
-    command = request.line.command()
+    submitted = [found[-1].command for found in records.values() if found]
+    command = submitted[-1] if ended else request.line.command()  # with the settings of the cluster
     if request.line.json:
         print(json.dumps({"cancelled": [asdict(item) for item in ended], "command": command}, indent=2))
         return DONE

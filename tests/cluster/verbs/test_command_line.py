@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.jobs.deaths import MOST, given_up, note_death
+from cluster.jobs.submissions import Job, Submitted, Work
 from cluster.overrides import read
 from cluster.submit import main, understand
 from pipeline.errors import UserError
@@ -98,6 +99,23 @@ def test_cancel_without_jobs_asks_nobody(say: Say, commands: Commands) -> None:
         "command": "submit stage=all",
     }
     assert commands.asked("squeue") == []
+
+
+def test_cancel_says_what_was_ended_and_what_goes_on(say: Say, commands: Commands) -> None:
+    folder = understand(read(["stage=gather"])).stages["gather"].folder.absolute() / "jobs" / "20260101T000000-abc"
+    about = {"stage": "gather", "command": "submit stage=gather cluster=slurm", "host": "h", "user": "u", "time": 1.0}
+    work = (Work(units=("0",)), Work(units=("1",)))
+    Submitted(folder=folder, jobs=(Job(id="12", array=True, work=work),), **about).write()  # type: ignore[arg-type]
+    commands.answer("scancel")
+    commands.answer("squeue", f"12_1|RUNNING|None|n1|{folder}/x.sh\n")
+    assert say("cancel", "stage=gather") == [
+        "gather: job 12 was told to end (RUNNING 1)",
+        "what is done stays done; this goes on:",
+        "  submit stage=gather cluster=slurm",
+    ]
+    assert commands.asked("scancel") == ["12"]
+    commands.answer("squeue", code=1, error="no controller\n")
+    assert "so nobody can tell which jobs run" in say("cancel", "stage=gather", code=1)[0]
 
 
 def test_help_of_a_verb_says_what_it_takes(say: Say) -> None:

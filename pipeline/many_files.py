@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pipeline.places import Place, RemotePath, reaching
 
 READERS = 16  # that wait for a server, or for a shared disk
-QUICK_SECONDS = 2e-4  # a file; so quick is only what is in memory here, where threads would be in each other's way
+QUICK_SECONDS = 5e-4  # a file; so quick is only what is in memory here, where threads would be in each other's way
 _AT_ONCE = 256  # files that a reader of a folder takes
 
 

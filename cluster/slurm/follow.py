@@ -17,7 +17,7 @@ from stages.base import Stage
 
 LOOK_SECONDS = 5.0
 WRITE_SECONDS = 60.0  # where it is no terminal
-GONE = 4  # looks in a row without a live job: between two starts of a task the queue may not know it
+GONE_SECONDS = 60.0  # without a live job, some answers of the queue: between two starts of a task it may not know it
 
 
 def follow(stages: Mapping[str, Stage], *, shared: Path | None, stale_seconds: float) -> Outcome:
@@ -28,13 +28,13 @@ def follow(stages: Mapping[str, Stage], *, shared: Path | None, stale_seconds: f
         shared: ``cluster.folder``.
         stale_seconds: ``cluster.stale_seconds``.
     """
-    queue, shown, gone = Queue(), Shown(sys.stderr), 0
+    queue, shown, seen = Queue(), Shown(sys.stderr), time.monotonic()
     while True:
         overview = look(stages, shared=shared, stale_seconds=stale_seconds, queue=queue)
         shown.show(table(overview))
-        live = any(task.live for now in overview.stages for task in now.tasks)
-        gone = 0 if live or overview.silence is not None else gone + 1
-        if all(now.done for now in overview.stages) or gone >= GONE:
+        if overview.silence is not None or any(task.live for now in overview.stages for task in now.tasks):
+            seen = time.monotonic()
+        if all(now.done for now in overview.stages) or time.monotonic() - seen >= GONE_SECONDS:
             break
         time.sleep(LOOK_SECONDS)
     shown.show(table(overview), last=True)

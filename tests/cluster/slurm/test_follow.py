@@ -18,6 +18,7 @@ from tests.cluster.slurm.test_executor import packed, stage
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "GONE_SECONDS", 1.0)
     monkeypatch.setattr("cluster.jobs.tasks.ASK_SECONDS", 0.0)
 
 
@@ -35,7 +36,7 @@ def test_no_job_is_left(tmp_path: Path, commands: Commands) -> None:
     folder = jobs_folder(stages["cache"]) / "20260101T000000000000-abcd"
     about = {"stage": "cache", "command": "c", "host": "h", "user": "u", "time": 1.0}
     Submitted(folder=folder, **about, jobs=(Job(id="7", array=False, work=(Work(units=("000000",)),)),)).write()  # type: ignore[arg-type]
-    # it runs for three looks, then the queue forgets it
+    # it runs for three answers, then the queue forgets it
     script = (
         f"n=$(cat {tmp_path}/n 2>/dev/null || echo 0); echo $((n+1)) > {tmp_path}/n; if [ $n -ge 3 ]; then exit 0; fi"
     )
@@ -43,7 +44,7 @@ def test_no_job_is_left(tmp_path: Path, commands: Commands) -> None:
     outcome = follow(stages, shared=None, stale_seconds=60)
     assert list(outcome.failed) == ["cache"]
     assert outcome.lines == tuple(stages["pack"].summary())
-    assert len(commands.asked("squeue")) == 3 + module.GONE
+    assert len(commands.asked("squeue")) > 4, "one answer without it is not enough"
 
 
 def test_a_terminal_and_a_file() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pipeline.backbones import make_backbone
 from pipeline.config import config
@@ -18,6 +19,7 @@ from pipeline.training.config import TrainingConfig
 from pipeline.training.log import TrainingLog
 from pipeline.training.loop import LOG, seed_folder, train
 from pipeline.training.state import state_step
+from pipeline.training.subset import SubsetConfig, check_names, content, limit
 from pipeline.training.summary import summarise
 from pipeline.world import current_world
 from stages.base import Stage, Status, Unit
@@ -34,8 +36,8 @@ class TrainHead(Stage):
     resumes_units = True
 
     @config
-    class Config(TrainingConfig):
-        """The training, whose losses it learns from, and where the heads lie."""
+    class Config(SubsetConfig, TrainingConfig):
+        """The training, whose losses it learns from, on which rows, and where the heads lie."""
 
         operational: ClassVar[frozenset[str]] = TrainingConfig.operational | {"output"}
         task_loss: Literal["classifier", "probe"] = "classifier"  # the backbone's own class head, or out of fold
@@ -44,6 +46,11 @@ class TrainHead(Stage):
     def inputs(self) -> tuple[str, ...]:
         """The store of the cache, with the probe's losses in it where they are asked for."""
         return ("cache", "probe") if self.config.task_loss == "probe" else ("cache",)
+
+    def meaning(self) -> Mapping[str, Any]:
+        """Of files that name rows, what they hold decides as well."""
+        files = content(self.config)
+        return {**super().meaning(), **({"files": files} if files else {})}
 
     @property
     def store_path(self) -> Place:
@@ -58,7 +65,7 @@ class TrainHead(Stage):
         """The whole run, unless every head is there.
 
         Raises:
-            UserError: a stage before is not done.
+            UserError: a stage before is not done, or its store has not the classes or units that are asked for.
         """
         if self._done():
             return []
@@ -68,6 +75,7 @@ class TrainHead(Stage):
                 raise UserError(
                     f"train_head: {name} is not done in {self.before(name).folder}. Run: submit stage={name}"
                 )
+        check_names(RepresentationStore.open(self.store_path), self.config)
         seeds = ", ".join(str(seed) for seed in self.config.seeds)
         left = (self.config.total_steps - state_step(self.folder)) * self.config.batch_size
         return [Unit(id=HEADS, what=f"{self.experiment.head['kind']}, seeds {seeds}", samples=left)]
@@ -78,7 +86,7 @@ class TrainHead(Stage):
         Where a process group has been initialised, all its processes run the unit together, see :mod:`pipeline.world`.
         """
         with current_world().together():
-            store = RepresentationStore.open(self.store_path)
+            store = limit(RepresentationStore.open(self.store_path), self.config)
             summary = summarise(store, self._classifier())
         train(
             store=store,

@@ -69,7 +69,7 @@ class BatchReader:
             store: what is read.
             needs: of the head.
             reading: order and means.
-            keep: (rows of the store,) which rows take part; None = all.
+            keep: (rows of the store,) which rows take part, if ``store`` is limited those of these; None = all.
             from_views: places of the cached views that take part; None = all.
 
         Raises:
@@ -78,6 +78,8 @@ class BatchReader:
         if needs.sampling != "uniform":
             raise UserError(f"a head wants sampling '{needs.sampling}'; only 'uniform' can be served")
         self.store, self.reading = store, reading
+        if store.takes_part is not None:
+            keep = store.takes_part if keep is None else keep & store.takes_part
         self.sampler = Sampler(
             blocks_of(store.counts(), store.layout.chunk_rows, keep),
             cached_views=len(store.layout.views),
@@ -92,10 +94,10 @@ class BatchReader:
 
     @property
     def resident(self) -> bool:
-        """Whether the store is held in memory rather than streamed."""
+        """Whether the rows that take part are held in memory rather than streamed."""
         cells = (self.store.arrays[name] for name in self.arrays)
         row_bytes = sum(cell.dtype.itemsize * int(np.prod(cell.shape[2:])) for cell in cells)
-        return sum(self.store.counts().values()) * row_bytes <= self.reading.memory
+        return self.sampler.rows * row_bytes <= self.reading.memory
 
     def batches(self, start: int, stop: int, rows: slice | None = None) -> Iterator[RepresentationBatch]:
         """The global batches of steps ``start:stop``, made ahead by a thread.

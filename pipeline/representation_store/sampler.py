@@ -101,6 +101,7 @@ class Window:
         view_KV: the views drawn for each block.
         offset_K: place at which each block is laid down.
         order_N: the place that is seen as the first, the second, … row of the window.
+        kept_N: place among the rows that take part, in the order seen.
         row_N, view_NV: row in the store, and views, in the order seen.
     """
 
@@ -108,6 +109,7 @@ class Window:
     view_KV: Ints
     offset_K: Ints
     order_N: Ints
+    kept_N: Ints
     row_N: Ints
     view_NV: Ints
 
@@ -210,12 +212,14 @@ class Sampler:
         total = int(size_K.sum())
         order_N = permutations(1, total, seed=self.seed, purpose=_ROWS, at=(number, window))[0]
         laid_N = np.arange(total) + np.repeat(blocks.low_K[block_K] - offset_K, size_K)
+        kept_N = laid_N[order_N]
         return Window(
             block_K=block_K,
             view_KV=view_KV,
             offset_K=offset_K,
             order_N=order_N,
-            row_N=blocks.rows[laid_N][order_N],
+            kept_N=kept_N,
+            row_N=blocks.rows[kept_N],
             view_NV=np.repeat(view_KV, size_K, axis=0)[order_N],
         )
 

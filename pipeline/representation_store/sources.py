@@ -35,39 +35,43 @@ class Resident:
     def __init__(
         self, store: RepresentationStore, arrays: Sequence[str], sampler: Sampler, threads: int, device: torch.device
     ) -> None:
-        """Load every committed unit.
+        """Load the rows that take part.
 
         Raises:
-            UserError: a row that takes part has no task loss.
+            UserError: one of them has no task loss.
         """
         self.store, self.sampler = store, sampler
-        counts = store.counts()
-        end_U = np.cumsum(list(counts.values()))
-        self.held = {name: _empty(store, name, (int(end_U[-1]), *store.arrays[name].shape[2:])) for name in arrays}
-        self.takes_part = np.zeros(int(end_U[-1]), dtype=bool)
-        self.takes_part[sampler.blocks.rows] = True
+        rows = len(sampler.blocks.rows)
+        self.held = {name: _empty(store, name, (rows, *store.arrays[name].shape[2:])) for name in arrays}
+        first_U = np.flatnonzero(np.diff(sampler.blocks.unit_K, prepend=-1))  # blocks of a unit are neighbours
+        stop_U = np.append(first_U[1:], len(sampler.blocks.unit_K))
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(self._load, counts, (end_U - list(counts.values())).tolist()))
+            list(pool.map(self._load, first_U.tolist(), stop_U.tolist()))
         if device.type == "cuda":
             needed = sum(held.nbytes for held in self.held.values())
             if needed <= torch.cuda.mem_get_info(device)[0] // 2:
                 self.held = {name: held.to(device) for name, held in self.held.items()}
 
-    def _load(self, unit: int, start: int) -> None:
+    def _load(self, first: int, stop: int) -> None:
+        """The rows of blocks ``first:stop``, which are those of one unit."""
+        blocks = self.sampler.blocks
+        unit, start, part = int(blocks.unit_K[first]), int(blocks.start_K[first]), slice(first, stop)
+        low, high = int(blocks.low_K[part][0]), int(blocks.high_K[part][-1])
+        kept = blocks.rows[low:high] - blocks.first_K[first]
         for name, held in self.held.items():
-            value = self.store.read(name, unit)
-            part = slice(start, start + len(value))
+            value = self.store.read(name, unit, start=start, stop=int(blocks.stop_K[part][-1]))
+            value = value if len(value) == len(kept) else value[kept]
             if name == "task_loss":
-                refuse_nan(self.store, unit, value[self.takes_part[part]])
-            held.numpy()[part] = value
+                refuse_nan(self.store, unit, value)
+            held.numpy()[low:high] = value
 
     def take(self, span: Span) -> Held:
         """Array → rows of ``span``, on the device of the memory that holds the store."""
         window = self.sampler.window(span.window)
-        row_B, view_BV = window.row_N[span.start : span.stop], window.view_NV[span.start : span.stop]
-        place_BV = row_B[:, None] * self.sampler.cached_views + view_BV
+        kept_B, view_BV = window.kept_N[span.start : span.stop], window.view_NV[span.start : span.stop]
+        place_BV = kept_B[:, None] * self.sampler.cached_views + view_BV
         return {
-            name: _select(held, row_B) if held.ndim == 1 else _select(held.flatten(0, 1), place_BV)
+            name: _select(held, kept_B) if held.ndim == 1 else _select(held.flatten(0, 1), place_BV)
             for name, held in self.held.items()
         }
 

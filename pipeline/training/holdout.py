@@ -31,17 +31,22 @@ def held_out(keys: NDArray[np.bytes_], share: float) -> NDArray[np.bool_]:
 
 
 def training_rows(store: RepresentationStore, share: float) -> NDArray[np.bool_] | None:
-    """(rows,) which rows are trained on; None = all.
+    """(rows,) which rows are trained on; None = all that take part.
+
+    Keys are looked at unit by unit: they are many bytes a row. Where the store is limited, the shares are of its part.
 
     Raises:
         UserError: nothing is left to train on, or nothing is held out.
     """
     if share == 0:
         return None
-    keep = ~held_out(store.load("key"), share)
-    if keep.all() or not keep.any():
+    keep = np.ones(sum(store.counts().values()), dtype=bool)
+    for start, key_R in store.column("key"):
+        keep[start : start + len(key_R)] = ~held_out(key_R, share)
+    part = keep if store.takes_part is None else keep[store.takes_part]
+    if part.all() or not part.any():
         raise UserError(
-            f"train_head.validation_share: {share} holds out {int((~keep).sum())} of {len(keep)} rows. "
+            f"train_head.validation_share: {share} holds out {int((~part).sum())} of {len(part)} rows. "
             "Take a share that leaves rows on both sides."
         )
     return keep

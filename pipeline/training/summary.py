@@ -14,6 +14,9 @@ MOMENT_ROWS = 1 << 16  # mean and scale are estimated from at most so many rows,
 def summarise(store: RepresentationStore, classifier: LinearClassifier | None = None) -> Summary:
     """Width, rows, classes, mean and scale of the committed rows of ``store``.
 
+    Of a limited store, mean and scale are of the rows that take part; rows and classes are those of the whole, which
+    row numbers and labels index.
+
     Args:
         store: what is summarised.
         classifier: the frozen classifier over its representations, if there is one.
@@ -33,7 +36,7 @@ def summarise(store: RepresentationStore, classifier: LinearClassifier | None = 
     variance = square / (count * store.layout.width) - float(mean_D.square().mean())
     return Summary(
         width=store.layout.width,
-        rows=reader.sampler.rows,
+        rows=sum(store.counts().values()),
         num_classes=len(store.class_names),
         class_names=store.class_names,
         mean_D=mean_D.float(),

@@ -132,3 +132,18 @@ def test_the_yaml_holds_every_value_and_its_default():
     values = yaml.safe_load((CONFIGS / "stage" / "train_head.yaml").read_text(encoding="utf-8"))
     assert to_plain(parse(config, values, "train_head")) == to_plain(config())
     assert values.keys() == to_plain(config()).keys()
+
+
+def test_only_some_rows_are_trained_on_and_what_a_file_of_them_holds_decides(stage, tmp_path):
+    path = tmp_path / "rows.txt"
+    path.write_text("\n".join(map(str, range(60))))
+    one, whole = stage(only_rows=path), stage()
+    go(one)
+    go(whole)
+    heads = [load_head(it.seed_folders()[0]).state_dict() for it in (one, whole)]
+    assert any(not heads[0][name].equal(heads[1][name]) for name in heads[0])
+    before = one.folder
+    path.write_text("3\n4\n")
+    assert len({one.folder, before, whole.folder}) == 3
+    with pytest.raises(UserError, match=r"train_head.only_classes: 'cat': no class"):
+        stage(only_classes=["cat"]).plan()

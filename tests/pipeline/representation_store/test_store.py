@@ -101,6 +101,31 @@ def test_each_unit_is_one_object_an_array(layout, store_of):
         assert sorted(objects) == sorted(store.shard_path(array, unit) for unit in range(3))
 
 
+@pytest.mark.parametrize("at_once", [1, 150, 1 << 20])
+def test_a_column_is_what_the_units_hold_in_order(layout, store_of, monkeypatch, at_once):
+    monkeypatch.setattr("pipeline.representation_store.store.COLUMN_BYTES", at_once)
+    store, _ = store_of(
+        replace(layout, units=tuple(UnitInfo(name=str(unit)) for unit in range(9))), [5, 0, 40, 1, 2, 9]
+    )
+    store.withdraw(3)
+    for name in ("label", "key"):
+        parts = list(store.column(name))
+        assert [start for start, _ in parts] == [0, 5, 5, 45, 47]
+        np.testing.assert_array_equal(np.concatenate([value for _, value in parts]), store.load(name))
+
+
+def test_a_damaged_or_missing_object_of_a_column_is_named_by_its_unit(layout, store_of):
+    store, _ = store_of(layout, [5, 6, 7])
+    path = store.shard_path("label", 1)
+    good = path.read_bytes()
+    path.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+    with pytest.raises(UserError, match=r"unit 1 \(00001.tar\), array 'label'"):
+        list(store.column("label"))
+    path.unlink()
+    with pytest.raises(UserError, match=r"unit 1 \(00001.tar\), array 'label': its object is missing"):
+        list(store.column("label"))
+
+
 def test_another_run_is_refused_with_the_difference(layout, store_of):
     store, _ = store_of(layout, [1])
     with pytest.raises(UserError, match=r'class_names\[1\]: "b" → "z"'):

@@ -26,7 +26,10 @@ class Needs:
     task_loss: bool = False
     classifier: bool = False  # prepare() reads the summary's frozen classifier, so it is saved with the head
     views: int = 1  # views of the same row in one batch; drawn afresh for every row and epoch
+    # uniform: each row once an epoch; class_balanced: groups of rows_per_class neighbouring rows of one class, all
+    # classes equally often (a batch holds labels only if `labels` says so)
     sampling: Sampling = "uniform"
+    rows_per_class: int = 2  # of a group of class_balanced
     # The loss is a mean over groups of so many neighbouring rows of a batch (1 = rows, 2 = pairs), or it compares all
     # rows with each other (None). A batch is cut between groups only, to be run in parts or by several processes.
     together: int | None = None

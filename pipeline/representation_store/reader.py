@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +23,8 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.heads.base import Needs, RepresentationBatch
-from pipeline.representation_store.sampler import Sampler, blocks_of
+from pipeline.representation_store.balanced import ClassBalance
+from pipeline.representation_store.sampler import Blocks, Sampler, blocks_of
 from pipeline.representation_store.sources import Resident, Source, Streamed
 from pipeline.representation_store.store import RepresentationStore
 
@@ -75,13 +77,15 @@ class BatchReader:
         Raises:
             UserError: no row takes part, the store has too few views, or the sampling is one it cannot serve.
         """
-        if needs.sampling != "uniform":
-            raise UserError(f"a head wants sampling '{needs.sampling}'; only 'uniform' can be served")
+        if needs.sampling == "triplets":
+            raise UserError(f"a head wants sampling '{needs.sampling}', which cannot be served yet")
         self.store, self.reading = store, reading
         if store.takes_part is not None:
             keep = store.takes_part if keep is None else keep & store.takes_part
-        self.sampler = Sampler(
-            blocks_of(store.counts(), store.layout.chunk_rows, keep),
+        blocks = blocks_of(store.counts(), store.layout.chunk_rows, keep)
+        self._sampler = partial(
+            Sampler,
+            blocks,
             cached_views=len(store.layout.views),
             views=needs.views,
             batch_size=reading.batch_size,
@@ -89,8 +93,11 @@ class BatchReader:
             seed=reading.seed,
             from_views=from_views,
         )
+        self.sampler = self._sampler(
+            balance=_balance(store, blocks, needs.rows_per_class) if needs.sampling == "class_balanced" else None
+        )
         self.arrays = [*store.layout.representation, *["task_loss"] * needs.task_loss, *["label"] * needs.labels]
-        self._source: Resident | None = None
+        self._held: Resident | None = None
 
     @property
     def resident(self) -> bool:
@@ -111,30 +118,34 @@ class BatchReader:
         """
         size = self.reading.batch_size
         low, high, _ = (rows or slice(None)).indices(size)
-        return self._read((step * size + low, step * size + high) for step in range(start, stop))
+        parts = ((step * size + low, step * size + high) for step in range(start, stop))
+        return self._read(parts, self.sampler)
 
     def once(self, rows: int | None = None) -> Iterator[RepresentationBatch]:
-        """Every row once (or the first ``rows`` of them), in the order of epoch 0; the last batch may be smaller."""
-        total, size = min(self.sampler.rows, rows or self.sampler.rows), self.reading.batch_size
-        return self._read((start, min(start + size, total)) for start in range(0, total, size))
+        """Every row once (or the first ``rows`` of them), in the order of epoch 0; the last batch may be smaller.
 
-    def _read(self, parts: Iterator[tuple[int, int]]) -> Iterator[RepresentationBatch]:
-        with closing(self._open()) as source:
-            yield from _ahead((self._batch(source, start, stop) for start, stop in parts), AHEAD)
+        So it is whatever the sampling of :meth:`batches` is.
+        """
+        sampler = self.sampler if self.sampler.balance is None else self._sampler()
+        total, size = min(sampler.rows, rows or sampler.rows), self.reading.batch_size
+        return self._read(((start, min(start + size, total)) for start in range(0, total, size)), sampler)
 
-    def _open(self) -> Source:
+    def _read(self, parts: Iterator[tuple[int, int]], sampler: Sampler) -> Iterator[RepresentationBatch]:
+        with closing(self._open(sampler)) as source:
+            yield from _ahead((self._batch(source, sampler, start, stop) for start, stop in parts), AHEAD)
+
+    def _open(self, sampler: Sampler) -> Source:
         if not self.resident:
-            return Streamed(self.store, self.arrays, self.sampler, self.reading.threads)
-        if self._source is None:
-            reading = self.reading
-            self._source = Resident(self.store, self.arrays, self.sampler, reading.threads, reading.device)
-        return self._source
+            return Streamed(self.store, self.arrays, sampler, self.reading.threads)
+        if self._held is None:
+            self._held = Resident(self.store, self.arrays, sampler, self.reading.threads, self.reading.device)
+        return self._held.following(sampler)
 
-    def _batch(self, source: Source, start: int, stop: int) -> RepresentationBatch:
+    def _batch(self, source: Source, sampler: Sampler, start: int, stop: int) -> RepresentationBatch:
         parts, rows = [], []
-        for span in self.sampler.spans(start, stop):
+        for span in sampler.spans(start, stop):
             parts.append(source.take(span))
-            rows.append(self.sampler.window(span.window).row_N[span.start : span.stop])
+            rows.append(sampler.window(span.window).row_N[span.start : span.stop])
         found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts]) for n in self.arrays}
         found = {name: value.to(self.reading.device, non_blocking=True) for name, value in found.items()}
         return RepresentationBatch(
@@ -143,6 +154,15 @@ class BatchReader:
             task_loss_BV=found.get("task_loss"),
             label_B=found["label"].long() if "label" in found else None,
         )
+
+
+def _balance(store: RepresentationStore, blocks: Blocks, per_class: int) -> ClassBalance:
+    """The labels of the rows that take part, for which one small array is read whole."""
+    label = np.empty(len(blocks.rows), dtype=np.int32)
+    for start, label_R in store.column("label"):
+        low, high = np.searchsorted(blocks.rows, (start, start + len(label_R)))
+        label[low:high] = label_R[blocks.rows[low:high] - start]
+    return ClassBalance(label=label, per_class=per_class)
 
 
 def decode(embedding: Tensor, scale: Tensor | None) -> Tensor:

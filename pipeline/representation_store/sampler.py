@@ -9,10 +9,13 @@ Every block goes through its V cached views (those that take part) in an order o
 V epochs each (row, view) is seen once. The view is drawn for a block and not for a row, so that only bytes that are
 used are read.
 
+With a :class:`~pipeline.representation_store.balanced.ClassBalance` an epoch has as many places, in whole groups of
+rows of one class, and each window gives as many of them as it has rows.
+
 Nothing depends on how many processes read, where rows lie in memory, or where a run was interrupted. All randomness is
 raw Philox output, whose stream numpy promises never to change, counted by (epoch, window).
 
-Shape suffixes: K blocks, N rows of a window in the order seen, B rows of a batch, V views drawn for a row.
+Shape suffixes: K blocks, N places of a window in the order seen, B rows of a batch, V views drawn for a row.
 """
 
 from __future__ import annotations
@@ -25,11 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
+from pipeline.representation_store.balanced import ClassBalance
 
 Ints = NDArray[np.int64]
 T = TypeVar("T")
 
-_BLOCKS, _ROWS, _VIEWS = range(3)  # what a random stream is for
+_BLOCKS, _ROWS, _VIEWS, _CLASSES = range(4)  # what a random stream is for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,8 @@ class Window:
         block_K: its blocks, in the order in which they are laid down one after the other.
         view_KV: the views drawn for each block.
         offset_K: place at which each block is laid down.
-        order_N: the place that is seen as the first, the second, … row of the window.
+        order_N: the place that is seen as the first, the second, … row of the window; where classes are balanced, a
+            place may come several times, or not at all.
         kept_N: place among the rows that take part, in the order seen.
         row_N, view_NV: row in the store, and views, in the order seen.
     """
@@ -134,6 +139,7 @@ class Sampler:
         window: int,
         seed: int,
         from_views: Sequence[int] | None = None,
+        balance: ClassBalance | None = None,
     ) -> None:
         """Make the order.
 
@@ -145,9 +151,10 @@ class Sampler:
             window: rows that are mixed with each other; at least one block is.
             seed: of the order.
             from_views: the cached views that take part; None = all.
+            balance: class-balanced batches; None = each row once an epoch.
 
         Raises:
-            UserError: no rows, or fewer cached views than are wanted.
+            UserError: no rows, fewer cached views than are wanted, or a batch that tears groups of a class apart.
         """
         self.from_views = np.arange(cached_views) if from_views is None else np.asarray(from_views, dtype=np.int64)
         if not len(blocks.rows):
@@ -157,16 +164,29 @@ class Sampler:
         self.blocks = blocks
         self.cached_views, self.views = cached_views, views
         self.batch_size, self.seed = batch_size, seed
-        self.rows = len(blocks.rows)
+        self.rows, self.balance = len(blocks.rows), balance
+        self.group = 1 if balance is None else balance.per_class
+        if batch_size % self.group:
+            raise UserError(
+                f"train_head.batch_size: {batch_size} is no multiple of {self.group}, the rows of a class that this "
+                "head wants beside each other."
+            )
+        self.places = self.rows // self.group * self.group  # of an epoch
+        if not self.places:
+            raise UserError(f"{self.rows} rows to train on, but this head wants {self.group} of a class at least.")
         self.blocks_per_window = max(1, window // int((blocks.high_K - blocks.low_K).max()))
         self.windows_per_epoch = -(-len(blocks.unit_K) // self.blocks_per_window)
+        if balance is None:
+            self.cuts = np.append(np.arange(0, len(blocks.unit_K), self.blocks_per_window), len(blocks.unit_K))
+        else:  # even windows: a last one of a few rows could lack classes
+            self.cuts = np.arange(self.windows_per_epoch + 1) * len(blocks.unit_K) // self.windows_per_epoch
         self._epochs: dict[int, _Epoch] = {}
         self._windows: dict[int, Window] = {}
 
     def spans(self, start: int, stop: int) -> Iterator[Span]:
         """The parts of windows that are places ``start:stop`` of the stream."""
         while start < stop:
-            number, place = divmod(start, self.rows)
+            number, place = divmod(start, self.places)
             bounds = self._epoch(number).start
             window = int(np.searchsorted(bounds, place, side="right")) - 1
             count = min(stop - start, int(bounds[window + 1]) - place)
@@ -199,19 +219,22 @@ class Sampler:
         view_KV = self.from_views[view_KV]
         size_K = (self.blocks.high_K - self.blocks.low_K)[order_K]
         end_K = np.concatenate([[0], np.cumsum(size_K)])
-        cuts = np.append(np.arange(0, count, self.blocks_per_window), count)
-        return _Epoch(order_K=order_K, view_KV=view_KV[order_K], start=end_K[cuts])
+        start = end_K[self.cuts] // self.group * self.group
+        return _Epoch(order_K=order_K, view_KV=view_KV[order_K], start=start)
 
     def _make_window(self, index: int) -> Window:
         number, window = divmod(index, self.windows_per_epoch)
         epoch, blocks = self._epoch(number), self.blocks
-        part = slice(window * self.blocks_per_window, (window + 1) * self.blocks_per_window)
+        part = slice(self.cuts[window], self.cuts[window + 1])
         block_K, view_KV = epoch.order_K[part], epoch.view_KV[part]
         size_K = blocks.high_K[block_K] - blocks.low_K[block_K]
         offset_K = np.cumsum(size_K) - size_K
         total = int(size_K.sum())
         order_N = permutations(1, total, seed=self.seed, purpose=_ROWS, at=(number, window))[0]
         laid_N = np.arange(total) + np.repeat(blocks.low_K[block_K] - offset_K, size_K)
+        if self.balance is not None:
+            groups = int(epoch.start[window + 1] - epoch.start[window]) // self.group
+            order_N = self.balance.order(laid_N, order_N, groups, self._permute(number, window))
         kept_N = laid_N[order_N]
         return Window(
             block_K=block_K,
@@ -222,6 +245,9 @@ class Sampler:
             row_N=blocks.rows[kept_N],
             view_NV=np.repeat(view_KV, size_K, axis=0)[order_N],
         )
+
+    def _permute(self, number: int, window: int) -> Callable[[int, int], Ints]:
+        return lambda count, length: permutations(count, length, seed=self.seed, purpose=_CLASSES, at=(number, window))
 
 
 def permutations(count: int, length: int, *, seed: int, purpose: int, at: tuple[int, int]) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,6 +52,12 @@ class Resident:
             needed = sum(held.nbytes for held in self.held.values())
             if needed <= torch.cuda.mem_get_info(device)[0] // 2:
                 self.held = {name: held.to(device) for name, held in self.held.items()}
+
+    def following(self, sampler: Sampler) -> Resident:
+        """The same memory, of which rows are taken in another order of the same blocks."""
+        other = copy.copy(self)
+        other.sampler = sampler
+        return other
 
     def _load(self, first: int, stop: int) -> None:
         """The rows of blocks ``first:stop``, which are those of one unit."""

@@ -114,7 +114,7 @@ def test_memory_is_that_of_the_part(store):
     assert not BatchReader(store, Needs(), reading).resident
     reader = BatchReader(part, Needs(), reading)
     next(reader.batches(0, 1))
-    assert reader._source.held["embedding"].nbytes == 77 * row
+    assert reader._held.held["embedding"].nbytes == 77 * row
 
 
 def test_mean_is_that_of_the_part_and_rows_and_classes_are_those_of_the_whole(store):

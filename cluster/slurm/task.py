@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import socket
 import sys
@@ -76,13 +77,13 @@ class Runner:
     def __init__(self, task: Task, env: JobEnvironment) -> None:
         self.task, self.env = task, env
         self.rank, self.ranks = env.global_rank, env.num_tasks
-        restart = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        self.claims = Claims(task.jobs, task=env.job_id, restart=restart, stale_seconds=task.stale_seconds)
+        self.restart = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        self.claims = Claims(task.jobs, task=env.job_id, restart=self.restart, stale_seconds=task.stale_seconds)
         self.journal = Journal(
             journal_path(task.submission, env.job_id, self.rank),
             host=socket.gethostname(),
             node=os.environ.get("SLURMD_NODENAME", ""),
-            restart=restart,
+            restart=self.restart,
         )
         self.progress = LineProgress(lambda line: print(line, flush=True))
         self.began = time.monotonic()
@@ -261,7 +262,8 @@ class Runner:
         """Signals ask to stop; they take the place of submitit's, which end the process wherever it is."""
 
         def asked(number: int, frame: FrameType | None) -> None:
-            self.signal = number
+            if self.signal != signal.SIGUSR2:  # at the time limit TERM follows; the task goes on all the same
+                self.signal = number
             ask_to_stop()
 
         for number in (signal.SIGUSR2, signal.SIGTERM):
@@ -282,11 +284,15 @@ class Runner:
         return self.signal == signal.SIGUSR2 and self._near_limit() and not self.done and not stage.resumes_units
 
     def _goes_on(self) -> bool:
-        """Whether this task is to be started again: not if somebody cancelled it."""
+        """Whether this task is to be started again: not if somebody cancelled it.
+
+        A cancelled job is COMPLETING at this moment. So is one that was requeued, but that has one restart more.
+        """
         if self.signal == signal.SIGUSR2:
             return True
         try:
             facts = " ".join(ask(["scontrol", "show", "job", "--oneliner", self.env.job_id]))
         except QueueError:
             return False
-        return "JobState=CANCELLED" not in facts and "JobState=" in facts
+        counted = re.search(r"\bRestarts=(\d+)", facts)
+        return "JobState=RUNNING" in facts or (counted is not None and int(counted[1]) > self.restart)

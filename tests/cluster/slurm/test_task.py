@@ -165,7 +165,13 @@ def test_before_the_time_limit_the_unit_is_dropped_and_the_task_goes_on(tmp_path
 
 @pytest.mark.parametrize(
     ("answer", "code", "expected"),
-    [("JobId=7 JobState=RUNNING", 0, AGAIN), ("JobId=7 JobState=CANCELLED", 0, STOPPED), ("", 1, STOPPED)],
+    [
+        ("JobId=7 JobState=RUNNING Restarts=0", 0, AGAIN),  # to be preempted
+        ("JobId=7 JobState=COMPLETING Restarts=1", 0, AGAIN),  # requeued
+        ("JobId=7 JobState=COMPLETING Restarts=0", 0, STOPPED),  # cancelled
+        ("JobId=7 JobState=CANCELLED Restarts=0", 0, STOPPED),
+        ("", 1, STOPPED),
+    ],
 )
 def test_told_to_end(tmp_path: Path, stage: Units, commands: Commands, answer: str, code: int, expected: int) -> None:
     """To make room for another job it goes on later; cancelled, or where nobody knows, it does not."""

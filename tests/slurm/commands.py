@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.slurm.daemons import SEARCH_PATH, LabError
@@ -24,6 +25,20 @@ class Commands:
         """The environment of commands that mean this SLURM and no other."""
         others = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         return others | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": SEARCH_PATH}
+
+    @contextmanager
+    def leads(self) -> Iterator[None]:
+        """Meanwhile the environment of this process leads to this SLURM."""
+        before, after = dict(os.environ), self.environment()
+        try:
+            for name in before.keys() - after.keys():
+                del os.environ[name]
+            os.environ.update(after)
+            yield
+        finally:
+            for name in after.keys() - before.keys():
+                os.environ.pop(name, None)
+            os.environ.update(before)
 
     def run(self, *command: str) -> str:
         """What a command prints; an error when its exit code is not 0."""

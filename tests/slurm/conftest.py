@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.integration.conftest import calm  # noqa: F401 (a fixture)
 from tests.slurm import packages
 from tests.slurm.lab import Lab
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Four nodes; brought up once for all tests that carry ``pytest.mark.xdist_group("slurm")``."""
+    """Four nodes, arrays of at most four; brought up once for all tests with ``pytest.mark.xdist_group("slurm")``."""
     if reason := packages.why_not():
         pytest.skip(reason)
-    with Lab() as lab:
+    with Lab(cpus=16, max_array_size=4, grace_s=20) as lab:
         yield lab
 
 
@@ -27,10 +27,6 @@ def _in_a_calm_lab(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     lab: Lab = request.getfixturevalue("lab")
-    with pytest.MonkeyPatch.context() as patched:
-        for name in set(os.environ) - set(lab.environment()):
-            patched.delenv(name)
-        for name, value in lab.environment().items():
-            patched.setenv(name, value)
+    with lab.leads():
         yield
         lab.calm()

@@ -63,17 +63,17 @@ def watch(child: int, parent: int) -> int:
     code = 128 + signal.SIGKILL
     over = False
     while True:
-        with contextlib.suppress(ChildProcessError):
+        try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
                 if pid == child and not over:
                     code = os.waitstatus_to_exitcode(status) % 256
-        if not (mine := children(os.getpid())):
+        except ChildProcessError:  # there is none left
             return code
         if over:
-            for pid in mine:  # their children are ours in the next round
+            for pid in children(os.getpid()):  # their children are ours in the next round
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.005)

@@ -24,22 +24,21 @@ from pipeline.faults import Quarantined
 from pipeline.files import sweep_partials, write_bytes
 from pipeline.places import Place, reaching
 from pipeline.representation_store.arrays import create_arrays, open_arrays, shard_bytes
+from pipeline.representation_store.commit_facts import CommitFacts
 from pipeline.representation_store.encoding import decode, encode
 from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, as_begun, shard_shape
 from pipeline.representation_store.records import (
     Commit,
     committed_units,
     read_commit,
-    read_commits,
     record_path,
     write_commit,
 )
 from pipeline.representation_store.rows import UnitRows, check_rows
 from pipeline.run_record import RUN_RECORD, keep_copy, recall, refuse_other, restore
-from pipeline.sealed import DamagedError
 
 Array = NDArray[Any]
-COLUMN_BYTES = 1 << 24  # of a column are read at once
+COLUMN_BYTES, COLUMN_UNITS = 1 << 24, 256  # of a column are read at once, at most
 
 
 class RepresentationStore:
@@ -55,7 +54,7 @@ class RepresentationStore:
         self.run = run
         self.specs = array_specs(layout)
         self.takes_part: NDArray[np.bool_] | None = None
-        self._known: dict[int, Commit] = {}
+        self._facts = CommitFacts(self.commits)
 
     @classmethod
     def create(cls, path: Place, layout: StoreLayout, run: Mapping[str, Any]) -> RepresentationStore:
@@ -142,8 +141,8 @@ class RepresentationStore:
 
     def counts(self) -> dict[int, int]:
         """True row count of every committed unit; the records are read once for the life of this object."""
-        self._learn(self._units)
-        return {unit: self._known[unit].rows for unit in self._units}
+        self._facts.learn(self._units)
+        return {unit: self._facts[unit].rows for unit in self._units}
 
     def limited(self, takes_part: NDArray[np.bool_] | None) -> RepresentationStore:
         """The same store, of which batches hold these rows alone. A row keeps its place; what is read by unit stays."""
@@ -151,19 +150,8 @@ class RepresentationStore:
         other.takes_part = takes_part
         return other
 
-    def _learn(self, units: Sequence[int]) -> None:
-        for unit, found in read_commits(self.commits, [unit for unit in units if unit not in self._known]):
-            if isinstance(found, DamagedError):
-                raise found
-            self._known[unit] = found
-
-    def _committed_once(self, unit: int) -> Commit:
-        if unit not in self._known:
-            self._learn([unit])
-        return self._known[unit]
-
     def _forget(self, unit: int) -> None:
-        self._known.pop(unit, None)
+        self._facts.forget(unit)
         self.__dict__.pop("_units", None)
 
     @cached_property
@@ -189,7 +177,7 @@ class RepresentationStore:
         Raises:
             UserError: a chunk's checksum does not match; names the unit and how to repair it.
         """
-        stop = min(self._committed_once(unit).rows, self.layout.rows if stop is None else stop)
+        stop = min(self._facts[unit].rows, self.layout.rows if stop is None else stop)
         index: tuple[Any, ...] = (unit, slice(start, stop))
         if view is not None and "V" in self.specs[array].axes:
             index = (*index, view)
@@ -216,7 +204,7 @@ class RepresentationStore:
 
     def _is_there(self, array: str, unit: int) -> bool:
         """Whether the object of a unit lies where its record says that there is one."""
-        return self._committed_once(unit).checksums.get(array) is None or self.shard_path(array, unit).exists()
+        return array not in self._facts[unit].stored or self.shard_path(array, unit).exists()
 
     def _broken(self, unit: int, array: str, what: str) -> UserError:
         return UserError(
@@ -241,8 +229,9 @@ class RepresentationStore:
         Raises:
             UserError: as :meth:`read` does.
         """
-        counts, spec, start = self.counts(), self.specs[array], 0
-        for units in _runs(list(counts), max(1, COLUMN_BYTES // (self.layout.rows * np.dtype(spec.dtype).itemsize))):
+        counts, start = self.counts(), 0
+        unit_bytes = self.layout.rows * np.dtype(self.specs[array].dtype).itemsize
+        for units in _runs(list(counts), min(COLUMN_UNITS, max(1, COLUMN_BYTES // unit_bytes))):
             found = self._region(array, units)
             for unit, value in zip(units, found, strict=True):
                 yield start, value[: counts[unit]]

@@ -38,8 +38,9 @@ from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.encoding import as_stored
 from pipeline.training.checkpoints import load_head
-from pipeline.training.loop import seed_folder, train
+from pipeline.training.loop import train
 from pipeline.training.summary import summarise
+from pipeline.training.sweep import seed_folder
 from stages.base import Experiment, make_stage
 
 Array = NDArray[Any]

@@ -51,7 +51,7 @@ def rate(trained: Steps, batches: Iterator[RepresentationBatch], steps: int, dev
         if step == WARM:
             synchronise(device)
             start = time.perf_counter()
-        trained.run(batches, step=step, rate=1e-3)
+        trained.run(batches, step=step, rates=[1e-3] * len(trained.members))
     synchronise(device)
     trained.losses.take()
     return steps * BATCH / (time.perf_counter() - start)

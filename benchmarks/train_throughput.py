@@ -120,7 +120,7 @@ def train_on(trained: Steps, batches: Iterator[RepresentationBatch], steps: int)
     """Samples/s over ``steps`` steps."""
     start = time.perf_counter()
     for step in range(steps):
-        trained.run(batches, step=step, rate=1e-3)
+        trained.run(batches, step=step, rates=[1e-3])
     trained.losses.take()
     return steps * BATCH / (time.perf_counter() - start)
 

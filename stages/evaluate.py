@@ -28,7 +28,7 @@ from pipeline.evaluation import (
     score_all,
     write_table,
 )
-from pipeline.evaluation.contenders import BASELINES, describe, trained, untrained
+from pipeline.evaluation.contenders import BASELINES, Role, describe, trained, untrained
 from pipeline.files import read_json, sha256_file, write_bytes, write_json
 from pipeline.heads import make_head
 from pipeline.heads.base import LinearClassifier, Summary
@@ -40,6 +40,7 @@ from pipeline.report import About, as_markdown, as_text, write_report
 from pipeline.report.thumbnails import add_thumbnails
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.summary import summarise
+from pipeline.training.sweep import points
 from stages.base import SetAside, Stage, Status, Unit, is_done, make_stage
 
 UPSTREAM = "upstream"
@@ -180,18 +181,29 @@ class Evaluate(Stage):
     def _contenders(self) -> list[Contender]:
         """The experiment's head first, then those beside it, then the baselines that are not among them."""
         head, seeds = self.experiment.head, self.experiment.stages["train_head"].seeds
-        found = [trained(describe(head), "head", head, self._folder_of(head), seeds)]
+        found = self._trained(describe(head), "head", head)
         for name, values in self._compared().items():
             if make_head(values).needs.training:
-                found.append(trained(name, "compare", values, self._folder_of(values), seeds))
+                found += self._trained(name, "compare", values)
             else:
                 found.append(untrained(name, "compare", values, self._summary, seeds))
         kinds = {item.config["kind"] for item in found}
         left = [kind for kind in BASELINES if kind not in kinds]
         return [*found, *(untrained(kind, "baseline", {"kind": kind}, self._summary, seeds) for kind in left)]
 
-    def _folder_of(self, head: Mapping[str, Any]) -> Place:
-        return make_stage("train_head", self.experiment.with_head(head)).folder
+    def _trained(self, name: str, role: Role, head: Mapping[str, Any]) -> list[Contender]:
+        """A head's seeds; where values were swept, at each point, of which the first has the role."""
+        stage = make_stage("train_head", self.experiment.with_head(head))
+        return [
+            trained(
+                f"{name} {of.name}".strip(),
+                "compare" if place else role,
+                head,
+                of.folder(stage.folder),
+                stage.config.seeds,
+            )
+            for place, of in enumerate(points(stage.config))
+        ]
 
     @cached_property
     def _summary(self) -> Summary:

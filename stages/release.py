@@ -31,6 +31,7 @@ from pipeline.release.licence import Licence, backbone_licence
 from pipeline.release.model import load_model
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.checkpoints import Checkpoint, read_checkpoint
+from pipeline.training.sweep import points, seed_folder
 from stages.base import Stage, Status, Unit, make_stage
 
 
@@ -81,28 +82,37 @@ class Release(Stage):
         chosen: int | None = self.config.seed
         return self.experiment.stages["train_head"].seeds[0] if chosen is None else chosen
 
+    def _head_folder(self) -> Place:
+        training = self.experiment.stages["train_head"]
+        if self.seed not in training.seeds:
+            raise UserError(f"release.seed={self.seed}: no such head. Valid: {', '.join(map(str, training.seeds))}.")
+        if points(training)[0].values:
+            raise UserError(
+                "release: train_head.sweep trains heads at several points, and a release is one head. Set the chosen "
+                "values as train_head.base_lr and train_head.weight_decay, with no sweep; the same head is trained."
+            )
+        return seed_folder(self.before("train_head").folder, self.seed)
+
     def plan(self) -> list[Unit]:
         """The bundle, unless it is there.
 
         Raises:
-            UserError: a stage before is not done, or no head of this seed was trained.
+            UserError: no head of this seed is trained, or heads at several points, or a stage before is not done.
         """
         if (self.bundle / CONFIG).exists():
             return []
+        self._head_folder()
         for name in self.inputs():
             status = self.before(name).status()
             if status.total is None or status.done < status.total:
                 raise UserError(f"release: {name} is not done in {self.before(name).folder}. Run: submit stage={name}")
-        seeds = self.experiment.stages["train_head"].seeds
-        if self.seed not in seeds:
-            raise UserError(f"release.seed={self.seed}: no such head. Valid: {', '.join(map(str, seeds))}.")
         return [Unit(id=self.config.name, what=f"{describe(self.experiment.head)}, seed {self.seed}")]
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Write a candidate, load it, compare it with what was evaluated, write the bundle."""
         bar = progress.bar("release", 3, "steps")
         backbone = make_backbone(uncompiled(self.experiment.backbone))
-        checkpoint = read_checkpoint(self.before("train_head").folder / f"seed-{self.seed}")
+        checkpoint = read_checkpoint(self._head_folder())
         bundle = self._assembled(checkpoint, backbone)
         bar.advance()
         candidate = self.folder / ".candidate"

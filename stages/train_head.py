@@ -1,4 +1,4 @@
-"""train_head: representation store → one trained head for each seed, all in one pass over the store; one unit."""
+"""train_head: representation store → one trained head a seed and point of a sweep, all in one pass; one unit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from pipeline.representation_store import RepresentationStore
 from pipeline.training.checkpoints import RECORD, load_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.log import TrainingLog
-from pipeline.training.loop import LOG, seed_folder, train
+from pipeline.training.loop import LOG, train
 from pipeline.training.state import state_step
 from pipeline.training.subset import SubsetConfig, check_names, content, limit
 from pipeline.training.summary import summarise
+from pipeline.training.sweep import head_folders, points
 from pipeline.world import current_world
 from stages.base import Stage, Status, Unit
 
@@ -57,9 +58,9 @@ class TrainHead(Stage):
         """The representation store."""
         return self.before("cache").folder / "store"
 
-    def seed_folders(self) -> list[Place]:
-        """Where the head of each seed lies."""
-        return [seed_folder(self.folder, seed) for seed in self.config.seeds]
+    def head_folders(self) -> list[Place]:
+        """Where the heads lie: of each point of a sweep, of each seed."""
+        return head_folders(self.folder, self.config)
 
     def plan(self) -> list[Unit]:
         """The whole run, unless every head is there.
@@ -78,7 +79,9 @@ class TrainHead(Stage):
         check_names(RepresentationStore.open(self.store_path), self.config)
         seeds = ", ".join(str(seed) for seed in self.config.seeds)
         left = (self.config.total_steps - state_step(self.folder)) * self.config.batch_size
-        return [Unit(id=HEADS, what=f"{self.experiment.head['kind']}, seeds {seeds}", samples=left)]
+        places = [point.name for point in points(self.config) if point.name]
+        at = f" at each of {', '.join(places)}" if places else ""
+        return [Unit(id=HEADS, what=f"{self.experiment.head['kind']}, seeds {seeds}{at}", samples=left)]
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Train all seeds side by side; goes on at the last checkpoint.
@@ -105,7 +108,7 @@ class TrainHead(Stage):
         return make_backbone(self.experiment.backbone).classifier()
 
     def _done(self) -> bool:
-        return all((folder / RECORD).exists() for folder in self.seed_folders())
+        return all((folder / RECORD).exists() for folder in self.head_folders())
 
     def status(self) -> Status:
         """Done or not, and the samples that each head has seen by the last checkpoint."""
@@ -122,7 +125,7 @@ class TrainHead(Stage):
     def verify(self, progress: Progress) -> list[str]:
         """Load every head against its hash; the record of a bad one is removed, so that the run is made again."""
         problems = []
-        for folder in self.seed_folders():
+        for folder in self.head_folders():
             try:
                 load_head(folder)
             except UserError as error:
@@ -133,9 +136,11 @@ class TrainHead(Stage):
     def summary(self) -> list[str]:
         """Final loss and speed of each seed, and where the heads lie."""
         lines = []
-        for seed, folder in zip(self.config.seeds, self.seed_folders(), strict=True):
+        named = ((point.name, seed) for point in points(self.config) for seed in self.config.seeds)
+        for (point, seed), folder in zip(named, self.head_folders(), strict=True):
             logged = TrainingLog(folder / LOG).rows()
             if logged:
                 last, speed = logged[-1], max(row["samples_per_second"] for row in logged)
-                lines.append(f"train_head: seed {seed}: final loss {last['loss']:.4f}, up to {speed:,.0f} samples/s")
+                name = f"{point} seed {seed}".strip()
+                lines.append(f"train_head: {name}: final loss {last['loss']:.4f}, up to {speed:,.0f} samples/s")
         return [*lines, f"train_head: {self.folder}"]

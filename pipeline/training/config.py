@@ -12,6 +12,20 @@ from pipeline.config import config
 Positive = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 31)]
 Rate = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(ge=0)]
+
+
+@config
+class Sweep:
+    """Values that are all trained in one pass, each with each and with every seed; none: the one value outside."""
+
+    base_lr: tuple[Rate, ...] = ()  # instead of base_lr
+    weight_decay: tuple[Decay, ...] = ()  # instead of weight_decay
+
+    def __post_init__(self) -> None:
+        for key, values in vars(self).items():
+            if len(set(values)) != len(values):
+                raise ValueError(f"values of {key} must differ: {list(values)}")
 
 
 @config
@@ -19,7 +33,7 @@ class TrainingConfig:
     """Everything that decides the weights, then how and where the work is done."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"device", "threads", "memory_gb", "log_every", "checkpoint_seconds"}
+        {"device", "batched", "threads", "memory_gb", "log_every", "checkpoint_seconds"}
     )
 
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)  # one head each, side by side on the same batches
@@ -34,12 +48,18 @@ class TrainingConfig:
     start_lr: Rate = 1e-4  # where the rise begins
     end_lr: Rate = 1e-8  # where the cosine ends
     betas: tuple[float, float] = (0.8, 0.95)  # of AdamW
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4  # of AdamW; none on biases and scalars
+    weight_decay: Decay = 1e-4  # of AdamW; none on biases and scalars
+    sweep: Sweep = Sweep()  # values that are all trained in one pass, a folder each
+    clip_norm: Rate | None = None  # longest gradient of a head: a longer one is shortened to it; null: never
+    ema: Annotated[float, Field(ge=0, lt=1)] = (
+        0.0  # share a running mean of weights keeps in a step; it is saved; 0: none
+    )
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of the loss's matrix products; auto: bf16 on CUDA, else fp32
     window: Positive = 1 << 17  # rows that are mixed with each other; larger than the store = full permutation
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of rows, held out by a hash of the key
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1 …; auto: a GPU if there is one
+    batched: Literal["auto", "on", "off"] = "auto"  # heads in one batch of computation; auto: on CUDA
     threads: Positive = 2  # that read the store
     memory_gb: Rate = 2.0  # a store that fits is held in memory, a larger one is streamed
     log_every: Positive = 50  # steps

@@ -41,10 +41,17 @@ def refuse_divergence(done: int, loss_SM: Tensor, members: Sequence[Member], rea
     rows, _ = reader.sampler.batch(step)
     keys = ", ".join(f"{key} (row {row})" for row, key in zip(rows[:4], _keys(reader.store, rows[:4]), strict=True))
     raise TrainingDivergedError(
-        f"train_head: training diverged at step {step} for seed {members[place].head.seed}: loss "
+        f"train_head: training diverged at step {step} for {_name(members, place)}: loss "
         f"{float(loss_SM[first, place]):g}, or a weight is not finite. Its batch begins with {keys}. "
         "Lower train_head.base_lr or set train_head.precision=fp32; `submit verify stage=cache` checks the rows."
     )
+
+
+def _name(members: Sequence[Member], place: int) -> str:
+    seed, config = members[place].head.seed, members[place].config
+    of_seed = [member for member in members if member.head.seed == seed]
+    rates = f" with base_lr={config.base_lr:g} and weight_decay={config.weight_decay:g}"
+    return f"seed {seed}{rates * (len(of_seed) > 1)}"
 
 
 def _keys(store: RepresentationStore, rows: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:

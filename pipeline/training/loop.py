@@ -1,6 +1,6 @@
-"""The one loop that trains every head: from a representation store to one folder a seed.
+"""The one loop that trains every head: from a representation store to one folder a seed (and point of a sweep).
 
-All seeds train side by side, in one pass over the store, in one process or in several that share each batch
+All of them train side by side, in one pass over the store, in one process or in several that share each batch
 (:mod:`pipeline.world`). A run is a function of the store, the head's config and the training config; killed at any
 moment, the same call goes on and ends with the same weights (bit for bit on a CPU with the same number of threads, for
 up to four processes).
@@ -35,17 +35,13 @@ from pipeline.training.members import Member, seed_generators
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
 from pipeline.training.steps import Steps
+from pipeline.training.sweep import head_folders, points
 from pipeline.world import World, current_world
 
-__all__ = ["LOG", "TrainingDivergedError", "seed_folder", "store_digest", "train"]
+__all__ = ["LOG", "TrainingDivergedError", "store_digest", "train"]
 
 LOG = "log.csv"  # in the folder of each seed
 T = TypeVar("T")
-
-
-def seed_folder(folder: Place, seed: int) -> Place:
-    """Where the head of a seed lies within the folder of its run."""
-    return folder / f"seed-{seed}"
 
 
 def store_digest(store: RepresentationStore) -> str:
@@ -63,6 +59,8 @@ def train(
     progress: Progress,
 ) -> None:
     """Train one head for each seed and save it in ``<folder>/seed-<seed>``; go on where an earlier call was cut off.
+
+    With a sweep this is done at each of its points, in ``<folder>/<point>/seed-<seed>``, all in the same pass.
 
     Where a process group has been initialised, all its processes call this alike and share each batch. The first one
     alone writes and reports; when the call returns, in whichever process, the heads are there. What ends one process
@@ -85,21 +83,22 @@ def train(
     """
     world = current_world()
     with world.together():
-        heads = [make_head(head, seed=seed) for seed in config.seeds]
+        settings = [point.config for point in points(config) for _ in config.seeds]
+        heads = [make_head(head, seed=seed) for _ in points(config) for seed in config.seeds]
         for one in heads:
             one.prepare(summary)
         trained = heads[0].needs.training
         metrics: Sequence[Mapping[str, float]] = [{} for _ in heads]
         if trained:
             metrics = _Run(store, heads, config, folder, world).run(progress if world.first else Silent())
-        for one, values in zip(heads, metrics, strict=True) if world.first else ():
+        for place, own in enumerate(head_folders(folder, config) if world.first else ()):
             save_head(
-                seed_folder(folder, one.seed),
-                one.eval(),
+                own,
+                heads[place].eval(),
                 summary,
                 store=store_digest(store),
-                training=meaning(config) if trained else {},
-                metrics=values,
+                training=meaning(settings[place]) if trained else {},
+                metrics=metrics[place],
             )
         if world.first:
             remove_state(folder)
@@ -121,9 +120,10 @@ class _Run:
             device=self.device,
         )
         self.reader = BatchReader(store, heads[0].needs, reading, keep=self.keep)
-        self.members = [Member(head, config, self.device) for head in heads]
+        settings = [point.config for point in points(config) for _ in config.seeds]
+        self.members = [Member(head, own, self.device) for head, own in zip(heads, settings, strict=True)]
         self.steps = Steps(self.members, config, world)
-        self.logs = [TrainingLog(seed_folder(folder, head.seed) / LOG) for head in heads]
+        self.logs = [TrainingLog(own / LOG) for own in head_folders(folder, config)]
         self.meaning = {
             "head": describe_head(heads[0]),
             "training": meaning(config),
@@ -133,12 +133,15 @@ class _Run:
     def run(self, progress: Progress) -> list[Mapping[str, float]]:
         """Train to the end; final metrics of each member, which the first process has to write."""
         with self.world.together():
-            start, self.steps.losses.before_SMK = load_state(self.folder, self.members, self.meaning, self.world)
+            start, tensors, self.steps.losses.before_SMK = load_state(self.folder, self.meaning, self.world)
+            if tensors:
+                self.steps.restore(tensors)
             for log in self.logs if self.world.first else ():
                 log.cut(start)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # members draw from the global generator; the caller's is kept
             self._steps(start, progress)
+            self.steps.updates.finish()
             for member in self.members:  # in every process: it takes no longer, and none waits for another
                 seed_generators(member.head.seed, self.device)
                 member.head.eval().finalise(_until_asked(self.reader.once()))
@@ -153,18 +156,20 @@ class _Run:
         logged = start
         with closing(self.reader.batches(start, total, self.steps.rows)) as batches, closing(bar):  # type: ignore[type-var]
             for done in range(start + 1, total + 1):
-                rate = learning_rate(config, done - 1)
+                rates = [learning_rate(member.config, done - 1) for member in self.members]
                 line = done % config.log_every == 0 or done == total
-                stop = self.steps.run(batches, step=done - 1, rate=rate, look=line)
+                stop = self.steps.run(batches, step=done - 1, rates=rates, look=line)
+                if done == start + 1 and self.steps.note:
+                    progress.say(f"train_head: {self.steps.note}.")
                 bar.advance(config.batch_size)
                 if line:
                     now = time.monotonic()
                     values_SMK = self._losses(done)
                     try:
-                        self._log(done, rate, values_SMK, (done - logged) * config.batch_size / (now - began))
+                        self._log(done, rates, values_SMK, (done - logged) * config.batch_size / (now - began))
                         bar.advance(0, loss=f"{float(values_SMK[:, 0, 0].mean()):.4f}")
                         if self.world.first and (done == total or now - saved >= config.checkpoint_seconds):
-                            save_state(self.folder, self.members, done, self.meaning)
+                            save_state(self.folder, self.steps.state(), done, self.meaning)
                             saved = now
                     except Exception as error:  # the first process alone writes: the others hear of it at the next step
                         self.steps.fail(error)
@@ -178,7 +183,7 @@ class _Run:
         with self.world.together():
             self.steps.check()
             if self.world.first:
-                save_state(self.folder, self.members, done, self.meaning, losses_SMK)
+                save_state(self.folder, self.steps.state(), done, self.meaning, losses_SMK)
         raise Interrupted
 
     def _losses(self, done: int) -> Tensor:
@@ -190,10 +195,10 @@ class _Run:
         refuse_divergence(done, values_SMK[..., 0], self.members, self.reader)
         return values_SMK
 
-    def _log(self, done: int, rate: float, values_SMK: Tensor, speed: float) -> None:
+    def _log(self, done: int, rates: Sequence[float], values_SMK: Tensor, speed: float) -> None:
         """Write a line for each member."""
         for place, log in enumerate(self.logs if self.world.first else ()):
-            facts = {"step": done, "samples": done * self.config.batch_size, "lr": rate}
+            facts = {"step": done, "samples": done * self.config.batch_size, "lr": rates[place]}
             parts = zip(self.steps.losses.names, values_SMK[:, place].unbind(1), strict=True)
             means = {name: float(value_S.mean()) for name, value_S in parts}
             log.append({**facts, **means, "samples_per_second": round(speed, 1)})

@@ -1,18 +1,17 @@
 """The state of a run between two steps: one safetensors file, replaced atomically; no pickle.
 
-It holds the parameters and buffers of every member, the moments of their optimisers, the losses that are not logged
-yet, and in the file's metadata the step and what run it is of. That is all there is: the schedule, the order of rows
-and all draws are functions of the seed and the step.
+It holds the parameters and buffers of every member, the moments of the optimiser, averaged weights, the losses that are
+not logged yet, and in the file's metadata the step and what run it is of. That is all there is: the schedule, the order
+of rows and all draws are functions of the seed and the step.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
@@ -22,7 +21,6 @@ from pipeline.errors import UserError
 from pipeline.fetching import local_copy
 from pipeline.files import sweep_partials, write_bytes
 from pipeline.places import Place
-from pipeline.training.members import Member
 from pipeline.world import World
 
 STATE = "checkpoint.safetensors"
@@ -30,36 +28,35 @@ LOSSES = "losses_SMK"
 
 
 def save_state(
-    folder: Place, members: Sequence[Member], step: int, meaning: Mapping[str, Any], losses_SMK: Tensor | None = None
+    folder: Place,
+    tensors: Mapping[str, Tensor],
+    step: int,
+    meaning: Mapping[str, Any],
+    losses_SMK: Tensor | None = None,
 ) -> None:
     """Write the state after ``step`` steps; the file before it is replaced once this one is whole.
 
     Args:
         folder: of the run.
-        members: heads and optimisers.
+        tensors: of heads and optimiser, by name.
         step: how many steps are done.
         meaning: of the run.
         losses_SMK: of the steps since the last line of the log, if there are any.
     """
-    tensors: dict[str, Tensor] = {} if losses_SMK is None else {LOSSES: losses_SMK}
-    for place, member in enumerate(members):
-        tensors |= {f"{place}.head.{name}": value for name, value in member.head.state_dict().items()}
-        for parameter, state in member.optimizer.state_dict()["state"].items():
-            tensors |= {f"{place}.optimizer.{parameter}.{name}": value for name, value in state.items()}
+    tensors = dict(tensors) if losses_SMK is None else {**tensors, LOSSES: losses_SMK}
     metadata = {"step": str(step), "meaning": canonical_json(meaning)}
     sweep_partials(folder)
     write_bytes(folder / STATE, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata))
 
 
-def load_state(
-    folder: Place, members: Sequence[Member], meaning: Mapping[str, Any], world: World
-) -> tuple[int, Tensor | None]:
-    """Put the members into the state that lies in ``folder``.
+def load_state(folder: Place, meaning: Mapping[str, Any], world: World) -> tuple[int, dict[str, Tensor], Tensor | None]:
+    """The state that lies in ``folder``.
 
     The first process reads the file and hands its bytes to all others, so that all go on at the same step.
 
     Returns:
-        The number of steps done, 0 if there is no state, and the losses that :func:`save_state` was given.
+        The number of steps done, and the tensors and the losses that :func:`save_state` was given; 0 and no tensors
+        if there is no state.
 
     Raises:
         UserError: the state is of another run (says what differs), or its file is damaged.
@@ -72,7 +69,7 @@ def load_state(
                 data = local.read_bytes()
     data = world.share(data)
     if data is None:
-        return 0, None
+        return 0, {}, None
     with _damage(path):
         tensors = load(data)
     metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
@@ -82,15 +79,8 @@ def load_state(
             f"train_head: {path} is the checkpoint of another run (old → new):\n  " + "\n  ".join(lines) + "\n"
             "Take another output folder, or the old values, or remove the checkpoint to start again."
         )
-    for place, member in enumerate(members):
-        member.head.load_state_dict(_below(tensors, f"{place}.head."))
-        states: dict[int, dict[str, Tensor]] = {}
-        for name, value in _below(tensors, f"{place}.optimizer.").items():
-            parameter, _, key = name.partition(".")
-            states.setdefault(int(parameter), {})[key] = value
-        groups = member.optimizer.state_dict()["param_groups"]
-        member.optimizer.load_state_dict({"state": states, "param_groups": groups})
-    return int(metadata["step"]), tensors.get(LOSSES)
+    losses_SMK = tensors.pop(LOSSES, None)
+    return int(metadata["step"]), tensors, losses_SMK
 
 
 def state_step(folder: Place) -> int:
@@ -117,7 +107,3 @@ def _damage(path: Place) -> Iterator[None]:
         yield
     except SafetensorError as error:
         raise UserError(f"{path}: the checkpoint is damaged ({error}). Remove it: training starts again.") from error
-
-
-def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from pipeline.heads.base import LossOutput, RepresentationBatch
+from pipeline.heads.base import RepresentationBatch
 from pipeline.interruption import stop_asked
 from pipeline.training.config import TrainingConfig
 from pipeline.training.cut import cut_batch
 from pipeline.training.members import Member
 from pipeline.training.sums import Gradients, Sums
+from pipeline.training.teams import Alone, Computed, Team, team_up
+from pipeline.training.updates import Updates
 from pipeline.world import World
 
 LOOK_EVERY = 10  # steps; several processes on GPUs look at each other's flags so often, since a look makes a GPU wait
@@ -37,8 +39,14 @@ class Steps:
             exact=members[0].device.type == "cpu",
         )
         self.rows = self.cut.rows(world.rank)  # of a batch, that this process needs
-        self.sums = Sums(self.cut, world, [member.parameters for member in members])
+        self.updates = Updates(members)
+        self.sums = Sums(self.cut, world, self.updates.parameters)
         self.losses = Losses(self.cut.weights, self.cut.mine(world.rank), world)
+        self.note = ""  # how the members are computed, where that is worth a word; known after the first step
+        self._teams: Sequence[Team] = [Alone(member) for member in members]
+        self._try = len(members) > 1 and (
+            config.batched == "on" or (config.batched == "auto" and members[0].device.type == "cuda")
+        )
         self._error: Exception | None = None
         self._raised: list[Tensor | float] = [0.0, 0.0]
 
@@ -51,11 +59,13 @@ class Steps:
         if self._error:
             raise self._error
 
-    def run(self, batches: Iterator[RepresentationBatch], *, step: int, rate: float, look: bool = True) -> bool:
+    def run(
+        self, batches: Iterator[RepresentationBatch], *, step: int, rates: Sequence[float], look: bool = True
+    ) -> bool:
         """One step on the next batch, of which ``batches`` gives the own rows; whether somebody asks to stop.
 
-        The answer is the same in every process. GPUs of several processes may be asked later: at a step with ``look``,
-        or at every tenth.
+        Each member has its own of ``rates``. The answer is the same in every process. GPUs of several processes may be
+        asked later: at a step with ``look``, or at every tenth.
 
         Raises:
             Exception: this process has failed (the error is raised in it), or another one (a UserError says why).
@@ -69,31 +79,55 @@ class Steps:
             stop, failed = (bool(count > 0) for count in self._raised)
             if failed:
                 self.world.agree(self._error)
-        for member, gradient in zip(self.members, gradients, strict=True):
-            member.update(gradient, rate=rate)
+        self.updates.set_rates(rates)
+        self.updates.run(gradients)
         return stop
+
+    def state(self) -> dict[str, Tensor]:
+        """Heads and optimiser as they are now: ``<member>.head.…`` and what :meth:`Updates.state` gives."""
+        heads = {
+            f"{place}.head.{name}": value
+            for place, member in enumerate(self.members)
+            for name, value in member.head.state_dict().items()
+        }
+        return {**heads, **self.updates.state()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what :meth:`state` gave."""
+        for place, member in enumerate(self.members):
+            start = f"{place}.head."
+            own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+            member.head.load_state_dict(own)
+        self.updates.restore(tensors)
 
     def _compute(self, batches: Iterator[RepresentationBatch], step: int) -> list[dict[int, Gradients]]:
         try:
             parts = self._parts(next(batches))
-            outputs: list[list[LossOutput]] = [[] for _ in self.members]
+            if self._try:
+                self._team_up(parts[0], step)
+            computed: list[list[Computed]] = [[] for _ in self._teams]
             held = [
-                self.sums.within(self._terms(member, parts, step, into))
-                for member, into in zip(self.members, outputs, strict=True)
+                self.sums.within(self._terms(team, parts, step, into))
+                for team, into in zip(self._teams, computed, strict=True)
             ]
-            self.losses.add(outputs)
+            self.losses.add(computed)
         except Exception as error:
             self.fail(error)
             return self.sums.nothing()
         return held
 
+    def _team_up(self, rows: RepresentationBatch, step: int) -> None:
+        self._try = False
+        self._teams, reason = team_up(self.members, rows, step=step, part=self.cut.mine(self.world.rank)[0])
+        heads = f"{len(self.members)} heads"
+        self.note = f"{heads} are computed one after the other: {reason}" if reason else f"{heads} in one computation"
+
     def _terms(
-        self, member: Member, parts: Sequence[RepresentationBatch], step: int, into: list[LossOutput]
+        self, team: Team, parts: Sequence[RepresentationBatch], step: int, into: list[Computed]
     ) -> Iterator[Gradients]:
         for part, rows in zip(self.cut.mine(self.world.rank), parts, strict=True):
-            gradient, output = member.gradient(rows, step=step, part=part, weight=self.cut.weights[part])
-            into.append(output)
-            yield gradient
+            into.append(team.compute(rows, step=step, part=part, weight=self.cut.weights[part]))
+            yield into[-1].gradients
 
     def _parts(self, batch: RepresentationBatch) -> list[RepresentationBatch]:
         """The own rows, cut into parts."""
@@ -126,15 +160,11 @@ class Losses:
         self.before_SMK: Tensor | None = None  # of steps before the run was interrupted
         self.own: list[Tensor] = []  # of each step (own parts, M, K), on the device
 
-    def add(self, outputs: Sequence[Sequence[LossOutput]]) -> None:
-        """Remember a step: for each member what each of the own parts gave."""
-        self.names = ["loss", *outputs[0][0].parts]
-        values = [
-            torch.stack([output.total.detach(), *(output.parts[name].detach() for name in self.names[1:])])
-            for part in zip(*outputs, strict=True)
-            for output in part
-        ]
-        self.own.append(torch.stack(values).float().unflatten(0, (len(self.mine), len(outputs))))
+    def add(self, computed: Sequence[Sequence[Computed]]) -> None:
+        """Remember a step: for each team of members what each of the own parts gave."""
+        self.names = computed[0][0].names
+        parts = [torch.cat([found.values_MK for found in part]) for part in zip(*computed, strict=True)]
+        self.own.append(torch.stack(parts))
 
     def take(self) -> Tensor:
         """(S, M, K) float32 on the CPU, the same in every process, all of which call this at the same step."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.training.cut import Cut, additions
 from pipeline.world import World
 
-Gradients = list[Tensor]  # of the parameters of one member
+Gradients = list[Tensor]  # of the parameters of one or more members, a member after the other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +25,13 @@ class Raised:
 class Sums:
     """Adds up what the processes of a world have, in the order that the cut says."""
 
-    def __init__(self, cut: Cut, world: World, parameters: Sequence[Sequence[Tensor]]) -> None:
+    def __init__(self, cut: Cut, world: World, parameters: Sequence[Tensor]) -> None:
         """Get ready.
 
         Args:
             cut: of the batch.
             world: the processes that share it.
-            parameters: of each member; the gradients have their shapes.
+            parameters: of all members; the gradients have their shapes.
         """
         self.cut, self.world, self.parameters = cut, world, parameters
         self.order = additions(len(cut.owners))
@@ -51,27 +51,22 @@ class Sums:
         return held
 
     def nothing(self) -> list[dict[int, Gradients]]:
-        """What a process has that could not compute its parts: zeros, for each member."""
-        return [
-            {part: [torch.zeros_like(parameter) for parameter in parameters] for part in self.left}
-            for parameters in self.parameters
-        ]
+        """What a process has that could not compute its parts: zeros."""
+        return [{part: [torch.zeros_like(parameter) for parameter in self.parameters] for part in self.left}]
 
-    def between(
-        self, held: Sequence[Mapping[int, Gradients]], *, stop: bool, failed: bool
-    ) -> tuple[list[Gradients], Raised]:
-        """The gradients of the whole batch for each member, the same bits in every process, and the flags raised.
+    def between(self, held: Sequence[Mapping[int, Gradients]], *, stop: bool, failed: bool) -> tuple[Gradients, Raised]:
+        """The gradients of the whole batch, the same bits in every process, and the flags raised.
 
         Args:
-            held: what :meth:`within` gave, for each member.
+            held: what :meth:`within` gave, for each team of members.
             stop, failed: this process's flags, which travel with the gradients.
         """
         if self.world.size == 1:
-            return [member[0] for member in held], Raised(stop=float(stop), failed=float(failed))
+            return [gradient for team in held for gradient in team[0]], Raised(stop=float(stop), failed=float(failed))
         flags = [float(stop), float(failed)]
         sums: dict[int, Tensor] = {}
         for part in self.left:
-            values = [gradient.flatten() for member in held for gradient in member[part]]
+            values = [gradient.flatten() for team in held for gradient in team[part]]
             sums[part] = torch.cat([*values, values[0].new_tensor(flags)])
             flags = [0.0, 0.0]
         total = self._exactly(sums) if self.cut.exact else self._at_once(sums)
@@ -102,13 +97,10 @@ class Sums:
         self.world.add_up(total)
         return total
 
-    def _apart(self, total: Tensor) -> list[Gradients]:
-        gradients: list[Gradients] = []
-        start = 0
-        for parameters in self.parameters:
-            gradients.append([])
-            for parameter in parameters:
-                part = total[start : start + parameter.numel()]
-                gradients[-1].append(part.view(parameter.shape).to(parameter.dtype))
-                start += parameter.numel()
+    def _apart(self, total: Tensor) -> Gradients:
+        gradients, start = [], 0
+        for parameter in self.parameters:
+            part = total[start : start + parameter.numel()]
+            gradients.append(part.view(parameter.shape).to(parameter.dtype))
+            start += parameter.numel()
         return gradients

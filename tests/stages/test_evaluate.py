@@ -1,10 +1,10 @@
 """The evaluate stage on pairs of digits with a small random backbone; heads are made ready, but not trained."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,23 @@ import torch
 import stages.base
 from pipeline.errors import UserError
 from pipeline.heads import make_head
+from pipeline.places import Place
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.checkpoints import load_head, save_head
+from pipeline.training.config import Sweep
 from pipeline.training.summary import summarise
+from pipeline.training.sweep import head_folders
 from stages.base import Experiment, Stage, Status, Unit, make_stage
 from stages.evaluate import complete
+from stages.train_head import TrainHead
 
 RANKING = {"kind": "loss_prediction"}
 L2 = {"kind": "loss_prediction", "objective": "l2"}
 
 
 class Training(Stage):
-    """Stands for train_head: heads as they are before the first step, one a seed."""
+    """Stands for train_head: heads as they are before the first step, one a seed and point of the sweep."""
 
     name = "train_head"
     groups = ("head",)
@@ -38,19 +42,20 @@ class Training(Stage):
         return {"head": dict(self.experiment.head), "cache": self.before("cache").digest}
 
     def plan(self) -> list[Unit]:
-        return [Unit(id=str(s), what=str(s)) for s in self.config.seeds if not self._folder(s).exists()]
+        return [] if all(place.exists() for place in self._places()) else [Unit(id="heads", what="heads")]
 
-    def _folder(self, seed: int) -> Path:
-        return self.folder / f"seed-{seed}"
+    def _places(self) -> list[Place]:
+        return head_folders(self.folder, self.config)
 
     def run(self, unit: Unit, progress: Any) -> None:
         summary = summarise(RepresentationStore.open(self.before("cache").folder / "store"))
-        head = make_head(self.experiment.head, seed=int(unit.id))
-        head.prepare(summary)
-        save_head(self._folder(head.seed), head, summary, store="", training={}, metrics={})
+        for place, seed in zip(self._places(), itertools.cycle(self.config.seeds), strict=False):
+            head = make_head(self.experiment.head, seed=seed)
+            head.prepare(summary)
+            save_head(place, head, summary, store="", training={}, metrics={})
 
     def status(self) -> Status:
-        return Status(done=len(self.config.seeds) - len(self.plan()), total=len(self.config.seeds))
+        return Status(done=1 - len(self.plan()), total=1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,7 +86,7 @@ def make_experiment(root: Path) -> Experiment:
         stages={
             "pack": classes["pack"](min_tars=2),
             "cache": classes["cache"](random_views=1, workers=1),
-            "train_head": SimpleNamespace(seeds=(0, 1), task_loss="classifier", output=None),
+            "train_head": TrainHead.Config(seeds=(0, 1)),
             "evaluate": classes["evaluate"](upstream_rows=40, extremes=3, device="cpu"),
         },
     )
@@ -141,6 +146,19 @@ def test_what_is_written(finished: Experiment) -> None:
     assert (stage.folder / "report.html").read_text().count('src="data:image/jpeg') == 6
     assert stage.summary()[-1] == f"evaluate: {stage.folder / 'report.html'}"
     assert any("loss_prediction" in line and "unseen" in line for line in stage.summary())
+
+
+def test_each_point_of_a_sweep_is_a_method_of_its_own(finished: Experiment) -> None:
+    swept = replace(finished.stages["train_head"], sweep=Sweep(base_lr=(1e-3, 0.1)))
+    experiment = replace(finished, stages={**finished.stages, "train_head": swept})
+    train(experiment)
+    found = make_stage("evaluate", experiment)._contenders  # type: ignore[attr-defined]
+    assert [(item.name, item.role, list(item.heads)) for item in found[:4]] == [
+        ("loss_prediction base_lr-0.001", "head", [0, 1]),
+        ("loss_prediction base_lr-0.1", "compare", [0, 1]),
+        ("l2 base_lr-0.001", "compare", [0, 1]),
+        ("l2 base_lr-0.1", "compare", [0, 1]),
+    ]
 
 
 def test_the_table_of_rows_is_what_the_head_says(finished: Experiment) -> None:

@@ -169,5 +169,7 @@ def test_results_of_another_model_are_not_released(ready):
 def test_what_is_missing_is_said(ready, tmp_path):
     with pytest.raises(UserError, match=r"release\.seed=9: no such head\. Valid: 4, 5"):
         make_stage("release", experiment_in(ready, "release.seed=9")).plan()
+    with pytest.raises(UserError, match="trains heads at several points, and a release is one head"):
+        make_stage("release", experiment_in(ready, "train_head.sweep.base_lr=[1e-3,2e-3]")).plan()
     with pytest.raises(UserError, match="Run: submit stage=train_head"):
         make_stage("release", experiment_in(ready, f"runs_root={tmp_path}")).plan()

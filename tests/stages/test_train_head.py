@@ -64,12 +64,22 @@ def test_plan_run_status_and_nothing_left_to_do(stage):
     it.run(unit, Silent())
     assert it.plan() == []
     assert (it.status().done, it.status().samples) == (1, 640)
-    assert [load_head(folder).seed for folder in it.seed_folders()] == [0, 4]
+    assert [load_head(folder).seed for folder in it.head_folders()] == [0, 4]
     assert it.verify(Silent()) == []
     lines = it.summary()
     assert "seed 4: final loss 0." in lines[1]
     assert "samples/s" in lines[1]
     assert str(it.folder) in lines[-1]
+
+
+def test_a_sweep_is_one_unit_with_a_folder_for_each_point(stage):
+    it = stage(seeds=[0, 4], sweep={"weight_decay": [0, 0.1]})
+    assert it.plan()[0].what == "loss_prediction, seeds 0, 4 at each of weight_decay-0.0, weight_decay-0.1"
+    go(it)
+    assert it.plan() == []
+    found = sorted(str(path.relative_to(it.folder)) for path in it.folder.glob("*/seed-*"))
+    assert found == [f"weight_decay-{decay}/seed-{seed}" for decay in (0.0, 0.1) for seed in (0, 4)]
+    assert it.summary()[3].startswith("train_head: weight_decay-0.1 seed 4: final loss ")
 
 
 def test_the_run_folder_is_that_of_the_head_and_the_training(stage):
@@ -107,7 +117,7 @@ def test_with_a_probe_the_losses_are_its_and_the_entropy_head_carries_it(stage):
     probe.finish(Silent())
     go(it)
     assert it.plan() == []
-    assert load_head(it.seed_folders()[0]).weight_CD.shape == (3, 16)
+    assert load_head(it.head_folders()[0]).weight_CD.shape == (3, 16)
     assert it.status().samples == 0
     assert it.summary() == [f"train_head: {it.folder}"]
 
@@ -115,7 +125,7 @@ def test_with_a_probe_the_losses_are_its_and_the_entropy_head_carries_it(stage):
 def test_a_damaged_head_is_found_and_made_again(stage):
     it = stage()
     go(it)
-    path = it.seed_folders()[0] / "head.safetensors"
+    path = it.head_folders()[0] / "head.safetensors"
     good = path.read_bytes()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     (problem,) = it.verify(Silent())

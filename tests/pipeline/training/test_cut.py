@@ -92,9 +92,9 @@ def test_the_gradient_of_all_parts_is_that_of_the_batch(rows):
     output = head.loss(batch_of(rows))
     whole = torch.autograd.grad(output.total, member.parameters)
     got = []
-    member.update = lambda gradient, rate: got.extend(gradient)
     steps = Steps([member], config, World())
-    steps.run(iter([batch_of(rows)]), step=0, rate=0.1)
+    steps.updates.run = got.extend
+    steps.run(iter([batch_of(rows)]), step=0, rates=[0.1])
     for ours, theirs in zip(got, whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
     values = dict(zip(steps.losses.names, steps.losses.take()[0, 0], strict=True))

@@ -17,9 +17,10 @@ from pipeline.training.checkpoints import load_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.cut import PARTS
 from pipeline.training.log import TrainingLog
-from pipeline.training.loop import TrainingDivergedError, seed_folder, train
+from pipeline.training.loop import TrainingDivergedError, train
 from pipeline.training.schedule import learning_rate
 from pipeline.training.summary import summarise
+from pipeline.training.sweep import seed_folder
 
 HEAD = {"kind": "loss_prediction", "hidden": 16}
 

@@ -49,6 +49,10 @@ def test_without_warm_up_the_first_rate_is_the_peak():
     [
         ({"seeds": [1, 1]}, "seeds must differ"),
         ({"seeds": []}, "train_head.seeds"),
+        ({"sweep": {"base_lr": [1e-3, 1e-3]}}, "values of base_lr must differ"),
+        ({"sweep": {"base_lr": [0]}}, r"train_head.sweep.base_lr.0"),
+        ({"ema": 1.0}, "train_head.ema"),
+        ({"clip_norm": 0}, "train_head.clip_norm"),
         ({"accumulate": 3}, "multiple of 2"),
         ({"warmup_episodes": 460}, "must be less than episodes"),
         ({"validation_share": 1.0}, "train_head.validation_share"),

@@ -21,10 +21,11 @@ from pipeline.training import loop, steps
 from pipeline.training.checkpoints import load_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.log import TrainingLog
-from pipeline.training.loop import seed_folder, train
+from pipeline.training.loop import train
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import STATE, state_step
 from pipeline.training.summary import summarise
+from pipeline.training.sweep import seed_folder
 from pipeline.world import current_world
 from tests.pipeline.training.conftest import make_store
 from tests.pipeline.training.test_resume import result

@@ -1,0 +1,48 @@
+"""Which heads a run trains: each seed at each point of its sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+from pipeline.places import Place
+from pipeline.training.config import Sweep, TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One choice of the values that are swept.
+
+    Attributes:
+        values: key → value.
+        config: of a run with these values alone; such a run gives the same heads.
+    """
+
+    values: dict[str, float]
+    config: TrainingConfig
+
+    @property
+    def name(self) -> str:
+        """``base_lr-0.003_weight_decay-0``; empty where nothing is swept."""
+        return "_".join(f"{key}-{value}" for key, value in self.values.items())
+
+    def folder(self, run: Place) -> Place:
+        """Where its heads lie in the folder of a run."""
+        return run / self.name if self.values else run
+
+
+def points(config: TrainingConfig) -> list[Point]:
+    """Each of the values with each of the others; one point where nothing is swept."""
+    swept = {key: values for key, values in vars(config.sweep).items() if values}
+    chosen = [dict(zip(swept, values, strict=True)) for values in product(*swept.values())]
+    return [Point(values=values, config=replace(config, sweep=Sweep(), **values)) for values in chosen]
+
+
+def seed_folder(folder: Place, seed: int) -> Place:
+    """Where the head of a seed lies within the folder of its run, or of its point."""
+    return folder / f"seed-{seed}"
+
+
+def head_folders(folder: Place, config: TrainingConfig) -> list[Place]:
+    """Where the heads of a run lie, in the order in which they are trained: the seeds of a point after each other."""
+    return [seed_folder(point.folder(folder), seed) for point in points(config) for seed in config.seeds]

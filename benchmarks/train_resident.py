@@ -5,7 +5,8 @@
 A store of made-up rows (float16, 1,024 wide, one view, task losses; see benchmarks/train_throughput.py) is loaded once.
 Then, in turns within one run, samples/s of the paper's head (2 × 512, ranking, AdamW, batches of 2,048): ours, by the
 reader and the sampler; the ceiling, the same step on batches that lie ready on the device; and ours with several
-seeds in one pass, a sample counting once. The last line is JSON.
+seeds in one pass, a sample counting once. On a GPU a step is one CUDA graph and several seeds are one batch of
+computation, as in training; ``said`` of the result tells where that could not be. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def main() -> None:
         "rows": units * UNIT_ROWS,
         "width": width,
         "load_seconds": round(loaded, 2),
+        "said": {"one": one.notes, "side_by_side": several.notes},  # how steps are computed, where it is worth a word
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
     }

@@ -33,7 +33,7 @@ class TrainingConfig:
     """Everything that decides the weights, then how and where the work is done."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"device", "batched", "threads", "memory_gb", "log_every", "checkpoint_seconds"}
+        {"device", "batched", "cuda_graph", "threads", "memory_gb", "log_every", "checkpoint_seconds"}
     )
 
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)  # one head each, side by side on the same batches
@@ -60,6 +60,7 @@ class TrainingConfig:
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1 …; auto: a GPU if there is one
     batched: Literal["auto", "on", "off"] = "auto"  # heads in one batch of computation; auto: on CUDA
+    cuda_graph: Literal["auto", "off"] = "auto"  # one CUDA graph a step; auto: in one process on CUDA, if it can be
     threads: Positive = 2  # that read the store
     memory_gb: Rate = 2.0  # a store that fits is held in memory, a larger one is streamed
     log_every: Positive = 50  # steps

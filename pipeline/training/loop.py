@@ -159,8 +159,8 @@ class _Run:
                 rates = [learning_rate(member.config, done - 1) for member in self.members]
                 line = done % config.log_every == 0 or done == total
                 stop = self.steps.run(batches, step=done - 1, rates=rates, look=line)
-                if done == start + 1 and self.steps.note:
-                    progress.say(f"train_head: {self.steps.note}.")
+                while self.steps.notes:
+                    progress.say(f"train_head: {self.steps.notes.pop(0)}.")
                 bar.advance(config.batch_size)
                 if line:
                     now = time.monotonic()

@@ -13,11 +13,13 @@ from pipeline.interruption import stop_asked
 from pipeline.training.config import TrainingConfig
 from pipeline.training.cut import cut_batch
 from pipeline.training.members import Member
+from pipeline.training.recorded import Record, Recorded, cuda_graph, draws
 from pipeline.training.sums import Gradients, Sums
 from pipeline.training.teams import Alone, Computed, Team, team_up
 from pipeline.training.updates import Updates
 from pipeline.world import World
 
+WARM = 3  # steps that are done plainly before one is recorded: they make what is made once
 LOOK_EVERY = 10  # steps; several processes on GPUs look at each other's flags so often, since a look makes a GPU wait
 
 
@@ -42,11 +44,15 @@ class Steps:
         self.updates = Updates(members)
         self.sums = Sums(self.cut, world, self.updates.parameters)
         self.losses = Losses(self.cut.weights, self.cut.mine(world.rank), world)
-        self.note = ""  # how the members are computed, where that is worth a word; known after the first step
+        self.notes: list[str] = []  # how the members are computed, where that is worth a word; who says one takes it
         self._teams: Sequence[Team] = [Alone(member) for member in members]
         self._try = len(members) > 1 and (
             config.batched == "on" or (config.batched == "auto" and members[0].device.type == "cuda")
         )
+        cuda = members[0].device.type == "cuda" and world.size == 1 and config.cuda_graph == "auto"
+        self.record: Record | None = cuda_graph if cuda else None  # after the first steps, which are done plainly
+        self._recorded: Recorded | None = None
+        self._plain = 0
         self._error: Exception | None = None
         self._raised: list[Tensor | float] = [0.0, 0.0]
 
@@ -71,6 +77,12 @@ class Steps:
             Exception: this process has failed (the error is raised in it), or another one (a UserError says why).
             LostError: another process has ended.
         """
+        self.updates.set_rates(rates)
+        if self.record and self._plain >= WARM:
+            self.check()
+            self._replay(next(batches), step)
+            return stop_asked()
+        self._plain += 1
         held = self.sums.nothing() if self._error else self._compute(batches, step)
         gradients, raised = self.sums.between(held, stop=stop_asked(), failed=self._error is not None)
         self._raised = [self._raised[0] + raised.stop, self._raised[1] + raised.failed]
@@ -79,9 +91,38 @@ class Steps:
             stop, failed = (bool(count > 0) for count in self._raised)
             if failed:
                 self.world.agree(self._error)
-        self.updates.set_rates(rates)
         self.updates.run(gradients)
         return stop
+
+    def _replay(self, batch: RepresentationBatch, step: int) -> None:
+        """One step of a process that is alone, recorded where it can be."""
+        if self._recorded is None and self.record:
+            try:
+                self._recorded = self._recording(batch, step, self.record)
+            except Exception as error:  # whatever a head does that cannot be recorded
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                self.notes.append(f"a step cannot be one CUDA graph ({reason}); it is done operation by operation")
+                self.record = None
+        self.losses.own.append(self._recorded.run(batch) if self._recorded else self._whole(batch, step))
+
+    def _recording(self, batch: RepresentationBatch, step: int, record: Record) -> Recorded:
+        alone = [team for team in self._teams if isinstance(team, Alone)]
+        if alone and draws(alone[0].member, self._parts(batch)[0]):
+            raise ValueError("its loss draws")
+        for team in alone:
+            team.draws = False
+        try:
+            return Recorded(lambda rows: self._whole(rows, step), batch, record)
+        except Exception:
+            for team in alone:
+                team.draws = True
+            raise
+
+    def _whole(self, batch: RepresentationBatch, step: int) -> Tensor:
+        """A step of a process that is alone; the losses of its parts."""
+        held, losses_PMK = self._held(self._parts(batch), step)
+        self.updates.run(self.sums.between(held, stop=False, failed=False)[0])
+        return losses_PMK
 
     def state(self) -> dict[str, Tensor]:
         """Heads and optimiser as they are now: ``<member>.head.…`` and what :meth:`Updates.state` gives."""
@@ -105,22 +146,30 @@ class Steps:
             parts = self._parts(next(batches))
             if self._try:
                 self._team_up(parts[0], step)
-            computed: list[list[Computed]] = [[] for _ in self._teams]
-            held = [
-                self.sums.within(self._terms(team, parts, step, into))
-                for team, into in zip(self._teams, computed, strict=True)
-            ]
-            self.losses.add(computed)
+            held, losses_PMK = self._held(parts, step)
+            self.losses.own.append(losses_PMK)
         except Exception as error:
             self.fail(error)
             return self.sums.nothing()
         return held
 
+    def _held(self, parts: Sequence[RepresentationBatch], step: int) -> tuple[list[dict[int, Gradients]], Tensor]:
+        """The gradients of the own parts, as far as they can be added here, and the losses (own parts, M, K)."""
+        computed: list[list[Computed]] = [[] for _ in self._teams]
+        held = [
+            self.sums.within(self._terms(team, parts, step, into))
+            for team, into in zip(self._teams, computed, strict=True)
+        ]
+        self.losses.names = computed[0][0].names
+        losses = [torch.cat([found.values_MK for found in part]) for part in zip(*computed, strict=True)]
+        return held, torch.stack(losses)
+
     def _team_up(self, rows: RepresentationBatch, step: int) -> None:
         self._try = False
         self._teams, reason = team_up(self.members, rows, step=step, part=self.cut.mine(self.world.rank)[0])
         heads = f"{len(self.members)} heads"
-        self.note = f"{heads} are computed one after the other: {reason}" if reason else f"{heads} in one computation"
+        how = f"are computed one after the other: {reason}" if reason else "in one computation"
+        self.notes.append(f"{heads} {how}")
 
     def _terms(
         self, team: Team, parts: Sequence[RepresentationBatch], step: int, into: list[Computed]
@@ -159,12 +208,6 @@ class Losses:
         self.names: list[str] = []  # of the K values; known after the first step
         self.before_SMK: Tensor | None = None  # of steps before the run was interrupted
         self.own: list[Tensor] = []  # of each step (own parts, M, K), on the device
-
-    def add(self, computed: Sequence[Sequence[Computed]]) -> None:
-        """Remember a step: for each team of members what each of the own parts gave."""
-        self.names = computed[0][0].names
-        parts = [torch.cat([found.values_MK for found in part]) for part in zip(*computed, strict=True)]
-        self.own.append(torch.stack(parts))
 
     def take(self) -> Tensor:
         """(S, M, K) float32 on the CPU, the same in every process, all of which call this at the same step."""

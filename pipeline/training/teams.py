@@ -56,16 +56,18 @@ class Alone:
     """One member."""
 
     def __init__(self, member: Member) -> None:
-        self.member = member
+        self.member, self.draws = member, True
 
     def compute(self, rows: RepresentationBatch, *, step: int, part: int, weight: float) -> Computed:
         """As :class:`Team` says.
 
         Whatever the loss draws comes from torch's global generator, seeded here by (seed, step, part): so it is the
-        same in a run that is resumed, has other members beside it, or is shared by several processes.
+        same in a run that is resumed, has other members beside it, or is shared by several processes. (Not where
+        :attr:`draws` was set to False, because it is known to draw nothing: a recorded step cannot seed.)
         """
         member = self.member
-        seed_generators(draw_seed(member.head.seed, step, part), member.device)
+        if self.draws:
+            seed_generators(draw_seed(member.head.seed, step, part), member.device)
         with torch.autocast(member.device.type, dtype=torch.bfloat16, enabled=member.autocast):
             output = member.head.loss(rows)
         values = [output.total, *output.parts.values()]

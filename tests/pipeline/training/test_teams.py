@@ -135,7 +135,7 @@ def test_gradients_that_autograd_shares_or_transposes_are_put_right(store, monke
             optimizer.zero_grad()
             member.head.loss(batch_of(64, width=16)).total.backward()
             optimizer.step()
-    assert bool(steps.note) == (batched == "on")
+    assert bool(steps.notes) == (batched == "on")
     for member, other in zip(members, plain, strict=True):
         for name in ("network.0.weight", "network.2.weight"):
             ours, theirs = member.head.get_parameter(name), other.head.get_parameter(name)

@@ -33,7 +33,7 @@ class TrainingConfig:
     """Everything that decides the weights, then how and where the work is done."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"device", "batched", "cuda_graph", "threads", "memory_gb", "log_every", "checkpoint_seconds"}
+        {"device", "batched", "cuda_graph", "threads", "memory_gb", "log_every", "validate_every", "checkpoint_seconds"}
     )
 
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)  # one head each, side by side on the same batches
@@ -57,6 +57,7 @@ class TrainingConfig:
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of the loss's matrix products; auto: bf16 on CUDA, else fp32
     window: Positive = 1 << 17  # rows that are mixed with each other; larger than the store = full permutation
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of rows, held out by a hash of the key
+    validation_rows: Positive = 8192  # at most so many held-out rows are looked at, always the same
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1 …; auto: a GPU if there is one
     batched: Literal["auto", "on", "off"] = "auto"  # heads in one batch of computation; auto: on CUDA
@@ -64,6 +65,7 @@ class TrainingConfig:
     threads: Positive = 2  # that read the store
     memory_gb: Rate = 2.0  # a store that fits is held in memory, a larger one is streamed
     log_every: Positive = 50  # steps
+    validate_every: Positive | None = None  # steps; null: at the end alone
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 60.0  # between checkpoints, at the next log line
 
     def __post_init__(self) -> None:
@@ -74,6 +76,8 @@ class TrainingConfig:
                 f"batch_size ({self.batch_size}) must be a multiple of 2 · accumulate ({2 * self.accumulate}), "
                 "so that the parts are even and no pair of neighbours is torn apart"
             )
+        if self.validate_every and not self.validation_share:
+            raise ValueError("validate_every needs rows that are held out: set validation_share, e.g. to 0.05")
         if self.warmup_episodes >= self.episodes:
             raise ValueError(f"warmup_episodes ({self.warmup_episodes:g}) must be less than episodes ({self.episodes})")
 

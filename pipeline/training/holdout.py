@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import numpy as np
 import torch
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UserError
 from pipeline.heads.base import Head, Needs
+from pipeline.metrics.r_auroc import r_auroc
+from pipeline.metrics.retrieval import Retrieval, retrieve
+from pipeline.metrics.undefined import Undefined
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.reader import BatchReader, Reading
-
-VALIDATION_ROWS = 1 << 15  # at most so many are looked at, so that the time it takes is bounded
 
 
 def held_out(keys: NDArray[np.bytes_], share: float) -> NDArray[np.bool_]:
@@ -52,16 +53,52 @@ def training_rows(store: RepresentationStore, share: float) -> NDArray[np.bool_]
     return keep
 
 
-@torch.no_grad()
-def rank_correlation(head: Head, store: RepresentationStore, keep: NDArray[Any], device: torch.device) -> float:
-    """Spearman's correlation of the head's uncertainty with the task loss on held-out rows (``~keep``)."""
-    from scipy.stats import spearmanr  # here, because it takes a second or two to import
+class Validation:
+    """The same held-out rows for every look, and what a head is worth on them."""
 
-    reading = Reading(batch_size=4096, window=1 << 14, device=device)
-    reader = BatchReader(store, Needs(task_loss=True), reading, keep=~keep)
-    uncertainty, task_loss = [], []
-    for batch in reader.once(VALIDATION_ROWS):
-        assert batch.task_loss_BV is not None
-        uncertainty.append(head(batch.representation_BVD[:, 0]).uncertainty_B.cpu())
-        task_loss.append(batch.task_loss_BV[:, 0].cpu())
-    return float(spearmanr(torch.cat(uncertainty).numpy(), torch.cat(task_loss).numpy()).statistic)
+    def __init__(
+        self, store: RepresentationStore, keep: NDArray[np.bool_], needs: Needs, *, rows: int, device: torch.device
+    ) -> None:
+        """Read the rows.
+
+        Args:
+            store: that is trained on.
+            keep: which of its rows are trained on; the others are held out.
+            needs: of the head.
+            rows: at most so many are looked at, so that the time it takes is bounded.
+            device: where the head is.
+        """
+        self.device = device
+        wanted = Needs(task_loss=needs.task_loss, labels=True)
+        reader = BatchReader(store, wanted, Reading(batch_size=4096, window=1 << 14), keep=~keep)
+        batches = list(reader.once(rows))
+        self.representation_ND = torch.cat([batch.representation_BVD[:, 0] for batch in batches])
+        self.label_N = torch.cat([batch.label_B for batch in batches if batch.label_B is not None]).numpy()
+        losses = [batch.task_loss_BV[:, 0] for batch in batches if batch.task_loss_BV is not None]
+        self.task_loss_N = torch.cat(losses).numpy() if losses else None
+        self._retrieval: Retrieval | None = None  # of the representation
+
+    @torch.no_grad()
+    def look(self, head: Head) -> dict[str, float]:
+        """What a head is worth; NaN where the rows do not say.
+
+        Returns:
+            ``validation_r_auroc``: see :func:`pipeline.metrics.r_auroc.r_auroc`, neighbours among these rows; and, for
+            heads that learn from task losses, ``validation_rank_correlation``: Spearman's with them.
+        """
+        from scipy.stats import spearmanr  # here, because it takes a second or two to import
+
+        head.eval()
+        outputs = [head(part.to(self.device)) for part in self.representation_ND.split(4096)]
+        uncertainty_N = torch.cat([output.uncertainty_B.double().cpu() for output in outputs]).numpy()
+        retrieval = self._retrieval
+        if retrieval is None or not head.keeps_representation:
+            embedding_NE = torch.cat([output.embedding_BE.float().cpu() for output in outputs]).numpy()
+            retrieval = self._retrieval = retrieve(embedding_NE, self.label_N, device=self.device)
+        score = r_auroc(uncertainty_N, retrieval)
+        found = {"validation_r_auroc": math.nan if isinstance(score, Undefined) else score}
+        if self.task_loss_N is not None:
+            constant = np.ptp(uncertainty_N) == 0 or np.ptp(self.task_loss_N) == 0
+            statistic = math.nan if constant else spearmanr(uncertainty_N, self.task_loss_N).statistic
+            found["validation_rank_correlation"] = float(statistic)
+        return found

@@ -8,9 +8,11 @@ up to four processes).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -29,7 +31,7 @@ from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.checkpoints import describe_head, save_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.divergence import TrainingDivergedError, refuse_divergence
-from pipeline.training.holdout import rank_correlation, training_rows
+from pipeline.training.holdout import Validation, training_rows
 from pipeline.training.log import TrainingLog
 from pipeline.training.members import Member, seed_generators
 from pipeline.training.schedule import learning_rate
@@ -40,7 +42,7 @@ from pipeline.world import World, current_world
 
 __all__ = ["LOG", "TrainingDivergedError", "store_digest", "train"]
 
-LOG = "log.csv"  # in the folder of each seed
+LOG, LOOKS = "log.csv", "validation.csv"  # in the folder of each seed
 T = TypeVar("T")
 
 
@@ -123,7 +125,9 @@ class _Run:
         settings = [point.config for point in points(config) for _ in config.seeds]
         self.members = [Member(head, own, self.device) for head, own in zip(heads, settings, strict=True)]
         self.steps = Steps(self.members, config, world)
-        self.logs = [TrainingLog(own / LOG) for own in head_folders(folder, config)]
+        self.logs, self.looks = (
+            [TrainingLog(own / name) for own in head_folders(folder, config)] for name in (LOG, LOOKS)
+        )
         self.meaning = {
             "head": describe_head(heads[0]),
             "training": meaning(config),
@@ -136,7 +140,7 @@ class _Run:
             start, tensors, self.steps.losses.before_SMK = load_state(self.folder, self.meaning, self.world)
             if tensors:
                 self.steps.restore(tensors)
-            for log in self.logs if self.world.first else ():
+            for log in (*self.logs, *self.looks) if self.world.first else ():
                 log.cut(start)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # members draw from the global generator; the caller's is kept
@@ -158,10 +162,13 @@ class _Run:
             for done in range(start + 1, total + 1):
                 rates = [learning_rate(member.config, done - 1) for member in self.members]
                 line = done % config.log_every == 0 or done == total
+                look = config.validate_every is not None and done % config.validate_every == 0
                 stop = self.steps.run(batches, step=done - 1, rates=rates, look=line)
                 while self.steps.notes:
                     progress.say(f"train_head: {self.steps.notes.pop(0)}.")
                 bar.advance(config.batch_size)
+                if look and self.world.first:
+                    self._look(done)
                 if line:
                     now = time.monotonic()
                     values_SMK = self._losses(done)
@@ -177,6 +184,23 @@ class _Run:
                 if stop:
                     self._stop(done, None if line else self._losses(done))
         self.steps.check()
+
+    def _look(self, done: int) -> None:
+        """Write what the heads are worth on held-out rows; the first process alone, while the others wait."""
+        try:
+            with self.steps.updates.averaged():
+                for member, log in zip(self.members, self.looks, strict=True):
+                    log.append({"step": done, **self.validation.look(member.head)})
+                    member.head.train()
+        except Exception as error:  # the others hear of it at the next step
+            self.steps.fail(error)
+
+    @cached_property
+    def validation(self) -> Validation:
+        """The held-out rows, read when they are first needed."""
+        assert self.keep is not None
+        rows, needs = self.config.validation_rows, self.members[0].head.needs
+        return Validation(self.store, self.keep, needs, rows=rows, device=self.device)
 
     def _stop(self, done: int, losses_SMK: Tensor | None) -> None:
         """Save the state at once, with the losses that are not logged yet, and leave together with all processes."""
@@ -206,8 +230,9 @@ class _Run:
     def _metrics(self, member: Member, log: TrainingLog) -> dict[str, float]:
         left_out = ("step", "samples", "lr", "samples_per_second")
         values = {name: value for name, value in log.rows()[-1].items() if name not in left_out}
-        if self.keep is not None and member.head.needs.task_loss:
-            values["validation_rank_correlation"] = rank_correlation(member.head, self.store, self.keep, self.device)
+        if self.keep is not None:
+            found = self.validation.look(member.head)
+            values |= {name: value for name, value in found.items() if math.isfinite(value)}
         return values
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -52,6 +53,16 @@ class Updates:
         if self.average:
             with torch.no_grad():
                 torch._foreach_lerp_(self.average, self.parameters, 1 - self.average_decay)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Heads as they would be saved now: with averaged weights inside, where they are averaged."""
+        before = [parameter.detach().clone() for parameter in self.parameters] if self.average else []
+        self.finish()
+        yield
+        with torch.no_grad():
+            if before:
+                torch._foreach_copy_(self.parameters, before)
 
     @torch.no_grad()
     def finish(self) -> None:

@@ -51,6 +51,7 @@ def test_without_warm_up_the_first_rate_is_the_peak():
         ({"seeds": []}, "train_head.seeds"),
         ({"sweep": {"base_lr": [1e-3, 1e-3]}}, "values of base_lr must differ"),
         ({"sweep": {"base_lr": [0]}}, r"train_head.sweep.base_lr.0"),
+        ({"validate_every": 5}, "set validation_share"),
         ({"ema": 1.0}, "train_head.ema"),
         ({"clip_norm": 0}, "train_head.clip_norm"),
         ({"accumulate": 3}, "multiple of 2"),

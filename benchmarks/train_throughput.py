@@ -42,6 +42,7 @@ from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
 from pipeline.training.members import Member
 from pipeline.training.steps import Steps
+from pipeline.training.updates import Updates
 from pipeline.world import World
 
 UNIT_ROWS, BATCH, MICRO, CLASSES = 8192, 2048, 128, 21_843
@@ -139,7 +140,8 @@ class Baseline:
     """The published approach."""
 
     def __init__(self, path: Path, width: int) -> None:
-        self.member = new_member(width)
+        member = new_member(width)
+        self.head, self.optimizer = member.head, Updates([member]).optimizer
         self.loader = DataLoader(OneAtATime(path, width), batch_size=MICRO, shuffle=True, drop_last=True)
         generator = torch.Generator().manual_seed(0)
         self.weight_CD = torch.randn(CLASSES, width, generator=generator) / width**0.5
@@ -156,7 +158,7 @@ class Baseline:
 
     def run(self, steps: int) -> float:
         """Samples/s over ``steps`` steps of sixteen micro-batches."""
-        parts, optimizer, head = BATCH // MICRO, self.member.optimizer, self.member.head
+        parts, optimizer, head = BATCH // MICRO, self.optimizer, self.head
         rows = iter(self.loader)
         start = time.perf_counter()
         for _ in range(steps):

@@ -150,7 +150,7 @@ def test_only_some_rows_are_trained_on_and_what_a_file_of_them_holds_decides(sta
     one, whole = stage(only_rows=path), stage()
     go(one)
     go(whole)
-    heads = [load_head(it.seed_folders()[0]).state_dict() for it in (one, whole)]
+    heads = [load_head(it.head_folders()[0]).state_dict() for it in (one, whole)]
     assert any(not heads[0][name].equal(heads[1][name]) for name in heads[0])
     before = one.folder
     path.write_text("3\n4\n")

@@ -37,7 +37,7 @@ WARM = 20  # steps that are not timed
 
 def new_steps(count: int, width: int, device: torch.device) -> Steps:
     """So many heads of the paper in training, of different seeds."""
-    config, members = TrainingConfig(precision="auto", batch_size=BATCH), []
+    config, members = TrainingConfig(precision="auto", batch_size=BATCH, cuda_graph="auto"), []
     for seed in range(count):
         head = make_head({"kind": "loss_prediction"}, seed=seed)
         head.prepare(Summary(width=width, rows=1, num_classes=CLASSES))

@@ -61,7 +61,7 @@ class TrainingConfig:
 
     device: str = "auto"  # auto, cpu, cuda, cuda:1 …; auto: a GPU if there is one
     batched: Literal["auto", "on", "off"] = "auto"  # heads in one batch of computation; auto: on CUDA
-    cuda_graph: Literal["auto", "off"] = "auto"  # one CUDA graph a step; auto: in one process on CUDA, if it can be
+    cuda_graph: Literal["auto", "off"] = "off"  # one CUDA graph a step; auto: in one process on CUDA, if it can be
     threads: Positive = 2  # that read the store
     memory_gb: Rate = 2.0  # a store that fits is held in memory, a larger one is streamed
     log_every: Positive = 50  # steps

@@ -33,7 +33,7 @@ def agree(one, other, rtol=1e-3):
 @pytest.mark.parametrize("options", [{}, {"accumulate": 3}, {"memory_gb": 1e-9}])
 def test_graphs_and_stacks_give_what_a_plain_run_gives(store, tmp_path, batched, options):
     run(store, tmp_path / "plain", **{**FP32, **options}, batched="off", cuda_graph="off")
-    said = run(store, tmp_path / "graph", **{**FP32, **options}, batched=batched)
+    said = run(store, tmp_path / "graph", **{**FP32, **options}, batched=batched, cuda_graph="auto")
     assert said == (["train_head: 3 heads in one computation."] if batched == "on" else [])
     agree(tmp_path / "plain", tmp_path / "graph")
 
@@ -65,6 +65,6 @@ def waits(self, batch):
 def test_what_cannot_be_recorded_is_done_plainly(store, tmp_path, monkeypatch, loss, reason):
     monkeypatch.setattr(LossPrediction, "loss", loss)
     run(store, tmp_path / "plain", **FP32, batched="off", cuda_graph="off")
-    said = run(store, tmp_path / "graph", **FP32, batched="off")
+    said = run(store, tmp_path / "graph", **FP32, batched="off", cuda_graph="auto")
     assert any(reason in line for line in said)
     agree(tmp_path / "plain", tmp_path / "graph")

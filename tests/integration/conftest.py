@@ -39,7 +39,7 @@ def runs_root(runs: Path) -> str:
 
 def start(runs: Path, *words: str, rarely: bool = False) -> subprocess.Popen[bytes]:
     """``submit <words>`` with run folders below ``runs``; ``rarely``: checkpoints only where they must be."""
-    command = [sys.executable, "-m", "cluster.submit", *words, runs_root(runs), *SMALL]
+    command = [sys.executable, "-m", "cluster.submit", *SMALL, runs_root(runs), *words]
     if rarely:
         command = [word.replace("checkpoint_seconds=0", "checkpoint_seconds=1000") for word in command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -50,7 +50,7 @@ def finish(runs: Path, *words: str, code: int = 0) -> str:
     """What ``submit <words>`` prints, in this process (which has imported torch already); it must end with ``code``."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), contextlib.chdir(ROOT):
-        ended = main([*words, runs_root(runs), *SMALL])
+        ended = main([*SMALL, runs_root(runs), *words])
     assert ended == code, output.getvalue()
     return output.getvalue()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import calm  # noqa: F401 (a fixture)
+from tests.integration.conftest import finish
 from tests.slurm import packages
 from tests.slurm.lab import Lab
+from tests.slurm.runs import SMALLER
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +20,14 @@ def lab() -> Iterator[Lab]:
         pytest.skip(reason)
     with Lab(cpus=16, max_array_size=4, grace_s=20) as lab:
         yield lab
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders of the whole chain, worked by this process alone."""
+    runs = tmp_path_factory.mktemp("calm")
+    finish(runs, *SMALLER, "stage=all")
+    return runs
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from tests.slurm.lab import Lab
 
 SLOW_MACHINE = Path(__file__).parent / "slow_machine"
 SUBMITTING = threading.Lock()  # the command runs in this process, which has one working folder and one standard output
+SMALLER = ("evaluate.compare=[]", "train_head.steps=100")
 LONG = 240.0  # seconds that a busy machine may need for what takes some
 
 # A unit of 47 images takes half a minute as long as the machine is slow. Journals flush, too.
@@ -64,7 +65,8 @@ class Run:
     @property
     def words(self) -> tuple[str, ...]:
         """The command's."""
-        return (f"stage={self.stage}", "cluster=here", "cache.workers=1", "--config-dir", f"{self.folder}/configs")
+        site = ("cluster=here", "--config-dir", f"{self.folder}/configs")
+        return (*SMALLER, f"stage={self.stage}", *site, "cache.workers=1")
 
     def submit(self, *, code: int = 0) -> str:
         """What the command prints; it must end with ``code``."""

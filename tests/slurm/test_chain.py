@@ -8,11 +8,11 @@ import pytest
 
 from tests.integration.conftest import finish, tree
 from tests.slurm.lab import Lab
-from tests.slurm.runs import LONG
+from tests.slurm.runs import LONG, SMALLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(900)]
 
-CHAIN = ("stage=all", "evaluate.compare=[]")
+CHAIN = (*SMALLER, "stage=all")
 SITE = ("cluster=slurm", "cluster.cpus_per_task=1", "cluster.time=20", "cluster.max_parallel=2")
 
 

@@ -138,13 +138,13 @@ class Lab(Commands):
 
     def check(self) -> None:
         """An error when a daemon has ended by itself."""
-        for daemon in self._daemons.values():
+        for daemon in [*self._daemons.values()]:  # another thread may kill a node meanwhile
             if daemon.ended:
                 raise LabError(f"{daemon.name} ended\n{daemon.last_words()}")
 
     def report(self) -> str:
         """Queue, nodes and the last lines of the logs."""
-        return "\n".join([super().report(), *(daemon.last_words() for daemon in self._daemons.values())])
+        return "\n".join([super().report(), *(daemon.last_words() for daemon in [*self._daemons.values()])])
 
     # ---- how it comes up
 

@@ -48,7 +48,10 @@ def after(requeue: bool) -> tuple[str, ...]:
         "esac",
         'if [ -n "$again" ]; then',
         '  echo "the work was $again (exit code $code): task $task goes back into the queue" >&2',
-        '  scontrol requeue "$task" && sleep 60',
+        # the controller may be away for a while; once it has heard, it ends this script
+        "  for wait in 5 10 20 40 80; do",
+        '    if scontrol requeue "$task"; then sleep 60; break; fi; sleep $wait',
+        "  done",
         "fi",
         "exit $code",
     )

@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,15 @@ def runs_root(runs: Path) -> str:
     return f"runs_root='{quoted}'"
 
 
+def in_small(runs: Path, words: Sequence[str]) -> list[str]:
+    """A command line on the small experiment: its verb first, if it has one, and its own settings last."""
+    verb = [word for word in words[:1] if "=" not in word]
+    return [*verb, *SMALL, runs_root(runs), *words[len(verb) :]]
+
+
 def start(runs: Path, *words: str, rarely: bool = False) -> subprocess.Popen[bytes]:
     """``submit <words>`` with run folders below ``runs``; ``rarely``: checkpoints only where they must be."""
-    command = [sys.executable, "-m", "cluster.submit", *SMALL, runs_root(runs), *words]
+    command = [sys.executable, "-m", "cluster.submit", *in_small(runs, words)]
     if rarely:
         command = [word.replace("checkpoint_seconds=0", "checkpoint_seconds=1000") for word in command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -50,7 +57,7 @@ def finish(runs: Path, *words: str, code: int = 0) -> str:
     """What ``submit <words>`` prints, in this process (which has imported torch already); it must end with ``code``."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), contextlib.chdir(ROOT):
-        ended = main([*SMALL, runs_root(runs), *words])
+        ended = main(in_small(runs, words))
     assert ended == code, output.getvalue()
     return output.getvalue()
 

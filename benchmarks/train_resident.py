@@ -1,12 +1,12 @@
 """How fast heads train on one device from a store that lies in its memory: one head, and several side by side.
 
-    python -m benchmarks.train_resident [--gb 2] [--seeds 5] [--device auto] [--steps 300] [--rounds 3]
+    python -m benchmarks.train_resident [--gb 2] [--seeds 5] [--device auto] [--batched auto] [--steps 300] [--rounds 3]
 
 A store of made-up rows (float16, 1,024 wide, one view, task losses; see benchmarks/train_throughput.py) is loaded once.
 Then, in turns within one run, samples/s of the paper's head (2 × 512, ranking, AdamW, batches of 2,048): ours, by the
 reader and the sampler; the ceiling, the same step on batches that lie ready on the device; and ours with several
-seeds in one pass, a sample counting once. On a GPU a step is one CUDA graph and several seeds are one batch of
-computation, as in training; ``said`` of the result tells where that could not be. The last line is JSON.
+seeds in one pass, a sample counting once. On a GPU a step is one CUDA graph (`train_head.cuda_graph=auto`) and several
+seeds are one batch of computation; ``said`` of the result tells where that could not be. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -35,9 +36,10 @@ from pipeline.world import World
 WARM = 20  # steps that are not timed
 
 
-def new_steps(count: int, width: int, device: torch.device) -> Steps:
+def new_steps(count: int, width: int, device: torch.device, batched: str) -> Steps:
     """So many heads of the paper in training, of different seeds."""
-    config, members = TrainingConfig(precision="auto", batch_size=BATCH, cuda_graph="auto"), []
+    settings: dict[str, Any] = {"batch_size": BATCH, "cuda_graph": "auto", "batched": batched}
+    config, members = TrainingConfig(**settings), []
     for seed in range(count):
         head = make_head({"kind": "loss_prediction"}, seed=seed)
         head.prepare(Summary(width=width, rows=1, num_classes=CLASSES))
@@ -70,6 +72,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--batched", default="auto", choices=["auto", "on", "off"], help="several heads at once")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -79,7 +82,7 @@ def main() -> None:
     rates: dict[str, list[float]] = {"ours": [], "ceiling": [], "side_by_side": []}
     with tempfile.TemporaryDirectory() as folder:
         store = write_stores(Path(folder), units, width)
-        one, several = new_steps(1, width, device), new_steps(arguments.seeds, width, device)
+        one, several = (new_steps(count, width, device, arguments.batched) for count in (1, arguments.seeds))
         reader = BatchReader(store, one.members[0].head.needs, Reading(batch_size=BATCH, memory=1 << 40, device=device))
         start = time.perf_counter()
         ready = list(reader.batches(0, READY))

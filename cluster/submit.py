@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,7 +19,16 @@ from pipeline.interruption import Interrupted
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; gives the exit code."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has read enough, as in `submit --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python writes as it ends goes there
+        return FAILED
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         line = read(arguments)
         if line.help or not arguments:

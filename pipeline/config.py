@@ -61,6 +61,8 @@ def _line(cls: type[Any], error: dict[str, Any], where: str) -> str:
         return f"{place}: unknown key.{hint}{listing}"
     if error["type"] in ("missing", "missing_keyword_only_argument"):
         return f"{place}: needs a value, e.g. {place}=…"
+    if error["type"] == "value_error":  # raised by the class itself, which says what it got
+        return f"{place}: {error['ctx']['error']}"
     return f"{place}: {error['msg']} (got {error['input']!r})"
 
 

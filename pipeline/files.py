@@ -36,18 +36,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sync_file(path: Place) -> None:
-    """Make a file written by someone else (zarr) durable, and its name too; an object is durable once it is there."""
-    if isinstance(path, RemotePath):
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    sync_folder(path.parent)
-
-
 @contextmanager
 def atomic_file(path: Place) -> Iterator[BinaryIO]:
     """Open a temporary file; on leaving without an error it becomes ``path``, durably."""

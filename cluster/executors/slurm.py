@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -58,6 +59,11 @@ class _Link:
     lines: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def limits(self) -> Limits:
+        """What the cluster takes."""
+        return limits(self.resources)
+
     @property
     def pending(self) -> list[str]:
         """The jobs that must end well before the next stage begins."""
@@ -77,15 +83,14 @@ class Slurm(Executor):
             for name, stage in submission.stages.items():
                 link = self._link(name, stage)
                 links.append(link)
+                # a stage that needs nothing is no reason for the next one not to wait for the one before it
+                after = next((before.pending for before in reversed(links[:-1]) if before.pending), [])
                 try:
-                    self._advance(link, submission, links[-2].pending if len(links) > 1 else [])
+                    self._advance(link, submission, after)
                 except UserError as error:
                     link.failed[name] = str(error)
                 if link.failed:
                     break
-                if not link.pending and len(links) > 1:
-                    link.live = links[-2].live | link.live  # nothing to do here: the next waits for the one before
-                    link.made = [*links[-2].made]
         failed = {what: reason for link in links for what, reason in link.failed.items()}
         lines = [line for link in links for line in link.lines]
         if self.config.wait and not failed:
@@ -142,7 +147,7 @@ class Slurm(Executor):
 
     def _room(self, link: _Link) -> int | None:
         """How many tasks the cluster takes from this user now; None = any number."""
-        most = self._limits(link).submit
+        most = link.limits.submit
         if most is None:
             return None
         try:
@@ -150,9 +155,6 @@ class Slurm(Executor):
         except QueueError:
             waiting = 0
         return max(1, most - waiting)
-
-    def _limits(self, link: _Link) -> Limits:
-        return limits(link.resources)
 
     # -- jobs
 
@@ -180,7 +182,7 @@ class Slurm(Executor):
             after_jobs=after,
             kill_together=link.stage.by_ranks,
         )
-        parts = arrays(works, self._limits(link).array)
+        parts = arrays(works, link.limits.array)
         while parts:
             part = parts.pop(0)
             try:

@@ -101,7 +101,7 @@ def minutes(time: str | int) -> int:
     """
     if isinstance(time, int):
         if time < 1:
-            raise ValueError(f"time: {time} minutes are no limit")
+            raise ValueError(f"time: {time} minutes are no limit.")
         return time
     match = _TIME.fullmatch(time.strip())
     if match is None:
@@ -114,7 +114,7 @@ def minutes(time: str | int) -> int:
     else:  # minutes[:seconds]
         seconds = int(first) * 60 + int(second or 0)
     if not seconds:
-        raise ValueError(f"time: '{time}' is no limit")
+        raise ValueError(f"time: '{time}' is no limit.")
     return math.ceil(seconds / 60)
 
 

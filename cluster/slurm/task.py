@@ -99,6 +99,7 @@ class Runner:
         self._listen()
         self.journal.note("started")
         choose_gpu(self.env)
+        stage: Stage | None = None
         try:
             stage = make_stage(self.task.stage, pickle.loads(self.task.experiment))
             if self.ranks > 1 and stage.by_ranks:
@@ -107,7 +108,7 @@ class Runner:
                 self._alone(stage)
         except (Interrupted, KeyboardInterrupt):
             code = AGAIN if self._goes_on() else STOPPED
-            if self.rank and stage.by_ranks:
+            if self.rank and stage is not None and stage.by_ranks:
                 code = 0  # srun ends all ranks when one fails, and the first one may not have put its things away yet
         except UserError as error:
             self.failed[self.task.link] = str(error)

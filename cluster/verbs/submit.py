@@ -28,6 +28,7 @@ def run(request: Request) -> int:
         print(f"the same command again goes on, or says that nothing is missing:\n  {command}")
         return DONE
     for what, reason in outcome.failed.items():
-        print(f"failed: {what}: {reason}", file=sys.stderr)
+        said = reason if reason.startswith(f"{what}: ") else f"{what}: {reason}"  # some name their stage
+        print(f"failed: {said}", file=sys.stderr)
     print(f"what is done stays done; this goes on with the rest:\n  {command}", file=sys.stderr)
     return FAILED

@@ -37,7 +37,7 @@ from pipeline.training.members import Member, seed_generators
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
 from pipeline.training.steps import Steps
-from pipeline.training.sweep import head_folders, points
+from pipeline.training.sweep import head_configs, head_folders, points
 from pipeline.world import World, current_world
 
 __all__ = ["LOG", "TrainingDivergedError", "store_digest", "train"]
@@ -85,7 +85,7 @@ def train(
     """
     world = current_world()
     with world.together():
-        settings = [point.config for point in points(config) for _ in config.seeds]
+        settings = head_configs(config)
         heads = [make_head(head, seed=seed) for _ in points(config) for seed in config.seeds]
         for one in heads:
             one.prepare(summary)
@@ -122,8 +122,7 @@ class _Run:
             device=self.device,
         )
         self.reader = BatchReader(store, heads[0].needs, reading, keep=self.keep)
-        settings = [point.config for point in points(config) for _ in config.seeds]
-        self.members = [Member(head, own, self.device) for head, own in zip(heads, settings, strict=True)]
+        self.members = [Member(head, own, self.device) for head, own in zip(heads, head_configs(config), strict=True)]
         self.steps = Steps(self.members, config, world)
         self.logs, self.looks = (
             [TrainingLog(own / name) for own in head_folders(folder, config)] for name in (LOG, LOOKS)

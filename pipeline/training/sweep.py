@@ -43,6 +43,11 @@ def seed_folder(folder: Place, seed: int) -> Place:
     return folder / f"seed-{seed}"
 
 
+def head_configs(config: TrainingConfig) -> list[TrainingConfig]:
+    """The config of each head of a run, in the order in which they are trained."""
+    return [point.config for point in points(config) for _ in config.seeds]
+
+
 def head_folders(folder: Place, config: TrainingConfig) -> list[Place]:
     """Where the heads of a run lie, in the order in which they are trained: the seeds of a point after each other."""
     return [seed_folder(point.folder(folder), seed) for point in points(config) for seed in config.seeds]

@@ -232,3 +232,13 @@ def test_from_the_shell_help_is_quick_and_exit_codes_arrive() -> None:
     )
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("submit: unknown stage 'cahce'. Did you mean 'cache'? Valid: ")
+
+
+def test_a_reader_who_has_read_enough_sees_no_traceback() -> None:
+    command = [sys.executable, "-c", "from cluster.submit import main; raise SystemExit(main(['--help']))"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, error = process.communicate()
+    assert error == b""
+    assert process.returncode == 1

@@ -90,8 +90,7 @@ class Run:
 
     def events(self, task: str = "*") -> list[Event]:
         """Of a task, or all; by time."""
-        paths = self.jobs_folder.glob(f"*/{FOLDER}/{task}.*.jsonl")
-        return sorted((event for path in paths for event in read_journal(path)), key=lambda event: event.time)
+        return all_events(self.jobs_folder, task)
 
     def at_work(self) -> set[str]:
         """The tasks that are at a unit."""
@@ -145,6 +144,12 @@ def store(runs: Path) -> dict[str, str]:
         for name, sha in found.items()
         if name.split("/")[0] not in ("probe", "task_loss", "entropy", "top1_correct")
     }
+
+
+def all_events(jobs: Path, task: str = "*") -> list[Event]:
+    """What the journals of a stage say, of a task or of all; by time."""
+    paths = jobs.glob(f"*/{FOLDER}/{task}.*.jsonl")
+    return sorted((event for path in paths for event in read_journal(path)), key=lambda event: event.time)
 
 
 def unexplained(events: list[Event]) -> list[str]:

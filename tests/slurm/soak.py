@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from cluster.jobs.deaths import given_up
-from cluster.jobs.journal import FOLDER as JOURNAL
-from cluster.jobs.journal import Event, read_journal
-from pipeline.files import sha256_file
+from tests.integration.conftest import tree
 from tests.slurm.daemons import LabError
 from tests.slurm.lab import Lab
+from tests.slurm.runs import all_events, unexplained
+from tests.stages.test_cache import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
-BACKBONE = "model: resnet10t\nweights: random\nsize: 32\nnum_classes: 0\ndevice: cpu\n"
 IMAGES_A_UNIT = 14
 LEAST, MOST = 2.0, 6.0  # seconds between two interruptions
 PATIENCE_MINUTES = 20  # after the interruptions
@@ -51,7 +50,7 @@ class Soak:
         self.down: dict[str, float] = {}  # node → when it comes back
         configs = folder / "configs" / "backbone"
         configs.mkdir(parents=True)
-        (configs / "tiny.yaml").write_text(BACKBONE)
+        (configs / "tiny.yaml").write_text(TINY)
         self.settings = [
             *("--config-dir", str(folder / "configs"), "experiment=demo_digits", "backbone=tiny"),
             *(f"dataset.images_per_class={units * IMAGES_A_UNIT // 70}", f"pack.min_tars={units}"),
@@ -180,33 +179,6 @@ class Soak:
         return "hedgerow" not in self.ask("squeue", "--noheader", "--format=%j")
 
 
-def tree(store: Path) -> dict[str, str]:
-    """Every file but telemetry: path → SHA-256."""
-    files = [path for path in sorted(store.rglob("*")) if path.is_file()]
-    return {str(p.relative_to(store)): sha256_file(p) for p in files if "telemetry" not in p.parts}
-
-
-def events(jobs: Path) -> list[Event]:
-    """All of a stage, by time."""
-    found = [event for path in jobs.glob(f"*/{JOURNAL}/*.jsonl") for event in read_journal(path)]
-    return sorted(found, key=lambda event: event.time)
-
-
-def unexplained(found: list[Event]) -> list[str]:
-    """Units that were committed twice, or begun again while nothing says how the time before ended."""
-    problems, last = [], dict[str, Event]()
-    for event in found:
-        if event.unit is None or event.event not in ("unit", "done", "dropped", "failed"):
-            continue
-        before = last.get(event.unit)
-        if event.event == "unit" and before is not None:
-            told = before.event in ("dropped", "failed") or (before.event == "unit" and event.reason)
-            if not told:
-                problems.append(f"unit {event.unit} was begun again after '{before.event}' without a reason")
-        last[event.unit] = event
-    return problems
-
-
 def soak(units: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
     """All of it; what came out."""
     with tempfile.TemporaryDirectory(prefix="soak-") as name, Lab(nodes) as lab:
@@ -233,7 +205,7 @@ def soak(units: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
             process.wait()
         [calm] = (made.folder / "calm").glob("cache-*")
         [ours] = (made.folder / "soak").glob("cache-*")
-        one, other, found = tree(calm / "store"), tree(ours / "store"), events(ours / "jobs")
+        one, other, found = tree(calm / "store"), tree(ours / "store"), all_events(ours / "jobs")
         return {
             "units": units,
             "nodes": nodes,

@@ -58,7 +58,7 @@ def test_times_as_slurm_writes_them(written: str | int, meant: int) -> None:
 
 @pytest.mark.parametrize("wrong", ["", "soon", "1:2:3:4", "0", 0, "-5", "1-"])
 def test_what_is_no_time(wrong: str | int) -> None:
-    with pytest.raises(UserError, match="time"):
+    with pytest.raises(UserError, match=r"^cluster: time: .* no (time|limit)"):
         parse(SlurmConfig, {"time": wrong}, "cluster")
 
 

@@ -1,6 +1,6 @@
 """A cache over several nodes of a SLURM that is disturbed all the time must end as one calm process's does.
 
-    python -m tests.slurm.soak [--units 300] [--minutes 10] [--nodes 4] [--seed 0] [--json FILE]
+    python -m tests.slurm.soak [--units 300] [--views 7] [--minutes 10] [--nodes 4] [--seed 0] [--json FILE]
 
 As root, with SLURM's packages installed (see tests/slurm). Small tars are cached by one process, and as an array on a
 SLURM of its own; every few seconds something happens: a task is requeued, told to end in a while, cancelled, preempted,
@@ -38,10 +38,14 @@ LEAST, MOST = 2.0, 6.0  # seconds between two interruptions
 PATIENCE_MINUTES = 20  # after the interruptions
 
 
+class Nobody(Exception):
+    """An interruption that finds nothing to disturb: it is not counted as one."""
+
+
 class Soak:
     """The work, and what happens to it."""
 
-    def __init__(self, folder: Path, lab: Lab, units: int, seed: int) -> None:
+    def __init__(self, folder: Path, lab: Lab, units: int, views: int, seed: int) -> None:
         self.folder, self.lab, self.units = folder, lab, units
         self.rng = random.Random(seed)
         self.happened: Counter[str] = Counter()
@@ -54,7 +58,7 @@ class Soak:
         self.settings = [
             *("--config-dir", str(folder / "configs"), "experiment=demo_digits", "backbone=tiny"),
             *(f"dataset.images_per_class={units * IMAGES_A_UNIT // 70}", f"pack.min_tars={units}"),
-            *("cache.random_views=7", "cache.workers=1"),
+            *(f"cache.random_views={views}", "cache.workers=1"),
         ]
         self.environment = {**lab.environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
@@ -103,6 +107,8 @@ class Soak:
                 self.lab.start_node(name)
                 del self.down[name]
             kind()
+        except Nobody:
+            return
         except (subprocess.SubprocessError, LabError) as error:
             self.happened[f"{kind.__name__}: did not work"] += 1
             print(error, flush=True)
@@ -118,21 +124,19 @@ class Soak:
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
         return done.stdout
 
-    def somebody(self) -> str | None:
-        tasks = self.running()
-        return self.rng.choice(tasks) if tasks else None
+    def somebody(self) -> str:
+        if not (tasks := self.running()):
+            raise Nobody
+        return self.rng.choice(tasks)
 
     def requeue(self) -> None:
-        if task := self.somebody():
-            self.ask("scontrol", "requeue", task)
+        self.ask("scontrol", "requeue", self.somebody())
 
     def tell(self) -> None:
-        if task := self.somebody():
-            self.ask("scancel", "--signal=USR2", task)
+        self.ask("scancel", "--signal=USR2", self.somebody())
 
     def cancel(self) -> None:
-        if task := self.somebody():
-            self.ask("scancel", task)
+        self.ask("scancel", self.somebody())
 
     def kill(self) -> None:
         """The process that does the work, as the system does for want of memory."""
@@ -146,15 +150,17 @@ class Soak:
             ours = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode() in environ
             if ours and b"submitit.core._submit" in words and b"python" in Path(os.fsdecode(words[0])).name.encode():
                 found.append(int(process.name))
-        if found:
-            os.kill(self.rng.choice(found), signal.SIGKILL)
+        if not found:
+            raise Nobody
+        os.kill(self.rng.choice(found), signal.SIGKILL)
 
     def node(self) -> None:
         up = [name for name in self.lab.node_names if name not in self.down]
-        if len(up) > 2:
-            name = self.rng.choice(up)
-            self.down[name] = time.monotonic() + self.rng.uniform(5, 20)
-            self.lab.kill_node(name)
+        if len(up) <= 2:
+            raise Nobody
+        name = self.rng.choice(up)
+        self.down[name] = time.monotonic() + self.rng.uniform(5, 20)
+        self.lab.kill_node(name)
 
     def controller(self) -> None:
         self.lab.kill_controller()
@@ -179,10 +185,10 @@ class Soak:
         return "hedgerow" not in self.ask("squeue", "--noheader", "--format=%j")
 
 
-def soak(units: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
+def soak(units: int, views: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
     """All of it; what came out."""
     with tempfile.TemporaryDirectory(prefix="soak-") as name, Lab(nodes) as lab:
-        made = Soak(Path(name), lab, units, seed)
+        made = Soak(Path(name), lab, units, views, seed)
         start = time.monotonic()
         made.local()
         print(f"{time.monotonic() - start:.0f} s: the calm process is done", flush=True)
@@ -208,6 +214,7 @@ def soak(units: int, minutes: float, nodes: int, seed: int) -> dict[str, Any]:
         one, other, found = tree(calm / "store"), tree(ours / "store"), all_events(ours / "jobs")
         return {
             "units": units,
+            "views": views,
             "nodes": nodes,
             "seed": seed,
             "disturbed_s": round(disturbed),
@@ -230,12 +237,13 @@ def main() -> int:
     """Soak, print, and say with the exit code whether all is well."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--units", type=int, default=300)
+    parser.add_argument("--views", type=int, default=7, help="random views an image: how long a unit takes")
     parser.add_argument("--minutes", type=float, default=10, help="of interruptions")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    result = soak(arguments.units, arguments.minutes, arguments.nodes, arguments.seed)
+    result = soak(arguments.units, arguments.views, arguments.minutes, arguments.nodes, arguments.seed)
     text = json.dumps(result, indent=2)
     print(text)
     if arguments.json:

@@ -38,7 +38,7 @@ LEAST, MOST = 2.0, 6.0  # seconds between two interruptions
 PATIENCE_MINUTES = 20  # after the interruptions
 
 
-class Nobody(Exception):
+class NobodyError(Exception):
     """An interruption that finds nothing to disturb: it is not counted as one."""
 
 
@@ -107,7 +107,7 @@ class Soak:
                 self.lab.start_node(name)
                 del self.down[name]
             kind()
-        except Nobody:
+        except NobodyError:
             return
         except (subprocess.SubprocessError, LabError) as error:
             self.happened[f"{kind.__name__}: did not work"] += 1
@@ -126,7 +126,7 @@ class Soak:
 
     def somebody(self) -> str:
         if not (tasks := self.running()):
-            raise Nobody
+            raise NobodyError
         return self.rng.choice(tasks)
 
     def requeue(self) -> None:
@@ -151,13 +151,13 @@ class Soak:
             if ours and b"submitit.core._submit" in words and b"python" in Path(os.fsdecode(words[0])).name.encode():
                 found.append(int(process.name))
         if not found:
-            raise Nobody
+            raise NobodyError
         os.kill(self.rng.choice(found), signal.SIGKILL)
 
     def node(self) -> None:
         up = [name for name in self.lab.node_names if name not in self.down]
         if len(up) <= 2:
-            raise Nobody
+            raise NobodyError
         name = self.rng.choice(up)
         self.down[name] = time.monotonic() + self.rng.uniform(5, 20)
         self.lab.kill_node(name)

@@ -29,14 +29,14 @@ from pipeline.heads import make_head
 from pipeline.heads.base import RepresentationBatch, Summary
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
+from pipeline.training.engines.single import Single
 from pipeline.training.members import Member
-from pipeline.training.steps import Steps
 from pipeline.world import World
 
 WARM = 20  # steps that are not timed
 
 
-def new_steps(count: int, width: int, device: torch.device, batched: str) -> Steps:
+def new_engine(count: int, width: int, device: torch.device, batched: str) -> Single:
     """So many heads of the paper in training, of different seeds."""
     settings: dict[str, Any] = {"batch_size": BATCH, "cuda_graph": "auto", "batched": batched}
     config, members = TrainingConfig(**settings), []
@@ -44,10 +44,10 @@ def new_steps(count: int, width: int, device: torch.device, batched: str) -> Ste
         head = make_head({"kind": "loss_prediction"}, seed=seed)
         head.prepare(Summary(width=width, rows=1, num_classes=CLASSES))
         members.append(Member(head, config, device))
-    return Steps(members, config, World())
+    return Single(members, config, World())
 
 
-def rate(trained: Steps, batches: Iterator[RepresentationBatch], steps: int, device: torch.device) -> float:
+def rate(trained: Single, batches: Iterator[RepresentationBatch], steps: int, device: torch.device) -> float:
     """Samples/s over ``steps`` steps, after some that are not timed."""
     start = 0.0
     for step in range(WARM + steps):
@@ -82,7 +82,7 @@ def main() -> None:
     rates: dict[str, list[float]] = {"ours": [], "ceiling": [], "side_by_side": []}
     with tempfile.TemporaryDirectory() as folder:
         store = write_stores(Path(folder), units, width)
-        one, several = (new_steps(count, width, device, arguments.batched) for count in (1, arguments.seeds))
+        one, several = (new_engine(count, width, device, arguments.batched) for count in (1, arguments.seeds))
         reader = BatchReader(store, one.members[0].head.needs, Reading(batch_size=BATCH, memory=1 << 40, device=device))
         start = time.perf_counter()
         ready = list(reader.batches(0, READY))

@@ -40,8 +40,8 @@ from pipeline.heads.loss_prediction import ranking_loss
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
+from pipeline.training.engines.single import Single
 from pipeline.training.members import Member
-from pipeline.training.steps import Steps
 from pipeline.training.updates import Updates
 from pipeline.world import World
 
@@ -117,7 +117,7 @@ def new_member(width: int) -> Member:
     return Member(head, CONFIG, CPU)
 
 
-def train_on(trained: Steps, batches: Iterator[RepresentationBatch], steps: int) -> float:
+def train_on(trained: Single, batches: Iterator[RepresentationBatch], steps: int) -> float:
     """Samples/s over ``steps`` steps."""
     start = time.perf_counter()
     for step in range(steps):
@@ -126,7 +126,7 @@ def train_on(trained: Steps, batches: Iterator[RepresentationBatch], steps: int)
     return steps * BATCH / (time.perf_counter() - start)
 
 
-def ours(store: RepresentationStore, trained: Steps, window: int, steps: int) -> float:
+def ours(store: RepresentationStore, trained: Single, window: int, steps: int) -> float:
     """Streamed: the first window is not timed, since it is waited for while nothing is done."""
     reader = BatchReader(store, trained.members[0].head.needs, Reading(batch_size=BATCH, window=window, memory=0))
     assert not reader.resident
@@ -196,7 +196,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         store = write_stores(Path(name), units, arguments.width)
         member, baseline = new_member(arguments.width), Baseline(Path(name) / "rows.bin", arguments.width)
-        trained = Steps([member], CONFIG, World())
+        trained = Single([member], CONFIG, World())
         reader = BatchReader(store, member.head.needs, Reading(batch_size=BATCH, window=arguments.window, memory=0))
         ready = list(reader.batches(0, READY))
         train_on(trained, itertools.cycle(ready), 2)

@@ -68,6 +68,10 @@ class World:
             dist.broadcast_object_list(held, src=0)
         return held[0]
 
+    def decides(self, answer: bool) -> bool:
+        """The first process's ``answer``, in every process."""
+        return self.share(b"yes" if answer else None) is not None
+
     def agree(self, error: BaseException | None) -> None:
         """Go on together, or end together.
 

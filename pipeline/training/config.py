@@ -33,7 +33,10 @@ class TrainingConfig:
     """Everything that decides the weights, then how and where the work is done."""
 
     operational: ClassVar[frozenset[str]] = frozenset(
-        {"device", "batched", "cuda_graph", "threads", "memory_gb", "log_every", "validate_every", "checkpoint_seconds"}
+        {
+            *("engine", "device", "batched", "cuda_graph", "threads"),
+            *("memory_gb", "log_every", "validate_every", "checkpoint_seconds"),
+        }
     )
 
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)  # one head each, side by side on the same batches
@@ -59,6 +62,7 @@ class TrainingConfig:
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of rows, held out by a hash of the key
     validation_rows: Positive = 8192  # at most so many held-out rows are looked at, always the same
 
+    engine: Literal["auto", "single", "ddp"] = "auto"  # auto: single in one process, ddp in several
     device: str = "auto"  # auto, cpu, cuda, cuda:1 …; auto: a GPU if there is one
     batched: Literal["auto", "on", "off"] = "auto"  # heads in one batch of computation; auto: on CUDA
     cuda_graph: Literal["auto", "off"] = "off"  # one CUDA graph a step; auto: in one process on CUDA, if it can be

@@ -31,12 +31,12 @@ from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.checkpoints import describe_head, save_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.divergence import TrainingDivergedError, refuse_divergence
+from pipeline.training.engines import make_engine
 from pipeline.training.holdout import Validation, training_rows
 from pipeline.training.log import TrainingLog
 from pipeline.training.members import Member, seed_generators
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
-from pipeline.training.steps import Steps
 from pipeline.training.sweep import head_configs, head_folders, points
 from pipeline.world import World, current_world
 
@@ -123,7 +123,7 @@ class _Run:
         )
         self.reader = BatchReader(store, heads[0].needs, reading, keep=self.keep)
         self.members = [Member(head, own, self.device) for head, own in zip(heads, head_configs(config), strict=True)]
-        self.steps = Steps(self.members, config, world)
+        self.engine = make_engine(self.members, config, world)
         self.logs, self.looks = (
             [TrainingLog(own / name) for own in head_folders(folder, config)] for name in (LOG, LOOKS)
         )
@@ -136,15 +136,15 @@ class _Run:
     def run(self, progress: Progress) -> list[Mapping[str, float]]:
         """Train to the end; final metrics of each member, which the first process has to write."""
         with self.world.together():
-            start, tensors, self.steps.losses.before_SMK = load_state(self.folder, self.meaning, self.world)
+            start, tensors, self.engine.losses.before_SMK = load_state(self.folder, self.meaning, self.world)
             if tensors:
-                self.steps.restore(tensors)
+                self.engine.restore(tensors)
             for log in (*self.logs, *self.looks) if self.world.first else ():
                 log.cut(start)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # members draw from the global generator; the caller's is kept
             self._steps(start, progress)
-            self.steps.updates.finish()
+            self.engine.finish()
             for member in self.members:  # in every process: it takes no longer, and none waits for another
                 seed_generators(member.head.seed, self.device)
                 member.head.eval().finalise(_until_asked(self.reader.once()))
@@ -157,42 +157,43 @@ class _Run:
         bar = progress.bar("train_head", total * config.batch_size, "samples", initial=start * config.batch_size)
         began = saved = time.monotonic()
         logged = start
-        with closing(self.reader.batches(start, total, self.steps.rows)) as batches, closing(bar):  # type: ignore[type-var]
+        with closing(self.reader.batches(start, total, self.engine.rows)) as batches, closing(bar):  # type: ignore[type-var]
             for done in range(start + 1, total + 1):
                 rates = [learning_rate(member.config, done - 1) for member in self.members]
                 line = done % config.log_every == 0 or done == total
                 look = config.validate_every is not None and done % config.validate_every == 0
-                stop = self.steps.run(batches, step=done - 1, rates=rates, look=line)
-                while self.steps.notes:
-                    progress.say(f"train_head: {self.steps.notes.pop(0)}.")
+                stop = self.engine.run(batches, step=done - 1, rates=rates, look=line)
+                while self.engine.notes:
+                    progress.say(f"train_head: {self.engine.notes.pop(0)}.")
                 bar.advance(config.batch_size)
-                if look and self.world.first:
+                if look:
                     self._look(done)
                 if line:
                     now = time.monotonic()
                     values_SMK = self._losses(done)
+                    save = self.world.decides(done == total or now - saved >= config.checkpoint_seconds)
+                    tensors = self.engine.state() if save else {}
                     try:
                         self._log(done, rates, values_SMK, (done - logged) * config.batch_size / (now - began))
                         bar.advance(0, loss=f"{float(values_SMK[:, 0, 0].mean()):.4f}")
-                        if self.world.first and (done == total or now - saved >= config.checkpoint_seconds):
-                            save_state(self.folder, self.steps.state(), done, self.meaning)
-                            saved = now
+                        if save and self.world.first:
+                            save_state(self.folder, tensors, done, self.meaning)
                     except Exception as error:  # the first process alone writes: the others hear of it at the next step
-                        self.steps.fail(error)
-                    logged, began = done, now
+                        self.engine.fail(error)
+                    logged, began, saved = done, now, now if save else saved
                 if stop:
                     self._stop(done, None if line else self._losses(done))
-        self.steps.check()
+        self.engine.check()
 
     def _look(self, done: int) -> None:
         """Write what the heads are worth on held-out rows; the first process alone, while the others wait."""
-        try:
-            with self.steps.updates.averaged():
-                for member, log in zip(self.members, self.looks, strict=True):
+        with self.engine.averaged():
+            try:
+                for member, log in zip(self.members, self.looks, strict=True) if self.world.first else ():
                     log.append({"step": done, **self.validation.look(member.head)})
                     member.head.train()
-        except Exception as error:  # the others hear of it at the next step
-            self.steps.fail(error)
+            except Exception as error:  # the others hear of it at the next step
+                self.engine.fail(error)
 
     @cached_property
     def validation(self) -> Validation:
@@ -204,9 +205,11 @@ class _Run:
     def _stop(self, done: int, losses_SMK: Tensor | None) -> None:
         """Save the state at once, with the losses that are not logged yet, and leave together with all processes."""
         with self.world.together():
-            self.steps.check()
+            self.engine.check()
+        tensors = self.engine.state()
+        with self.world.together():
             if self.world.first:
-                save_state(self.folder, self.steps.state(), done, self.meaning, losses_SMK)
+                save_state(self.folder, tensors, done, self.meaning, losses_SMK)
         raise Interrupted
 
     def _losses(self, done: int) -> Tensor:
@@ -214,7 +217,7 @@ class _Run:
 
         They are looked at here and not every step, because a look makes a GPU wait.
         """
-        values_SMK = self.steps.losses.take()
+        values_SMK = self.engine.losses.take()
         refuse_divergence(done, values_SMK[..., 0], self.members, self.reader)
         return values_SMK
 
@@ -222,7 +225,7 @@ class _Run:
         """Write a line for each member."""
         for place, log in enumerate(self.logs if self.world.first else ()):
             facts = {"step": done, "samples": done * self.config.batch_size, "lr": rates[place]}
-            parts = zip(self.steps.losses.names, values_SMK[:, place].unbind(1), strict=True)
+            parts = zip(self.engine.losses.names, values_SMK[:, place].unbind(1), strict=True)
             means = {name: float(value_S.mean()) for name, value_S in parts}
             log.append({**facts, **means, "samples_per_second": round(speed, 1)})
 

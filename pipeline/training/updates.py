@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.optim import AdamW
 
+from pipeline.training.average import Average
 from pipeline.training.members import Member
 from pipeline.training.sums import Gradients
+
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps of a parameter
 
 
 class Updates:
@@ -22,14 +24,9 @@ class Updates:
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
         self.parameters: list[Tensor] = [parameter for member in members for parameter in member.parameters]
-        config, cuda = members[0].config, members[0].device.type == "cuda"
-        self.clip_norm, self.average_decay = config.clip_norm, config.ema
-        groups = _groups(members)
-        for group in groups:
-            # On a GPU a rate lies on the device, where a captured step reads it.
-            group["lr"] = torch.tensor(config.start_lr, device=members[0].device) if cuda else config.start_lr
-        self.optimizer = AdamW(groups, betas=config.betas, fused=True, capturable=cuda)
-        self.average: list[Tensor] = [p.detach().clone() for p in self.parameters] if config.ema else []
+        self.clip_norm = members[0].config.clip_norm
+        self.optimizer = make_optimizer(members, capturable=members[0].device.type == "cuda")
+        self.average = Average(self.parameters, members[0].config.ema)
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """The learning rate of each member from now on."""
@@ -50,53 +47,42 @@ class Updates:
         self.optimizer.step()
         for parameter in self.parameters:
             parameter.grad = None
-        if self.average:
-            with torch.no_grad():
-                torch._foreach_lerp_(self.average, self.parameters, 1 - self.average_decay)
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Heads as they would be saved now: with averaged weights inside, where they are averaged."""
-        before = [parameter.detach().clone() for parameter in self.parameters] if self.average else []
-        self.finish()
-        yield
-        with torch.no_grad():
-            if before:
-                torch._foreach_copy_(self.parameters, before)
-
-    @torch.no_grad()
-    def finish(self) -> None:
-        """Put the averaged weights into the heads, where they are averaged."""
-        if self.average:
-            torch._foreach_copy_(self.parameters, self.average)
+        self.average.follow()
 
     def state(self) -> dict[str, Tensor]:
         """What the next step needs: ``<member>.optimizer.<parameter>.<name>`` and ``<member>.average.<parameter>``."""
         found: dict[str, Tensor] = {}
-        for place, (name, parameter) in enumerate(self._named()):
-            found |= {name.format("optimizer", f".{key}"): v for key, v in self.optimizer.state[parameter].items()}
-            if self.average:
-                found[name.format("average", "")] = self.average[place]
-        return found
+        for name, parameter in zip(parameter_names(self.members, "optimizer"), self.parameters, strict=True):
+            found |= {f"{name}.{key}": value for key, value in self.optimizer.state[parameter].items()}
+        return {**found, **self.average.state(parameter_names(self.members, "average"))}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what :meth:`state` gave."""
-        for place, (name, parameter) in enumerate(self._named()):
-            start = name.format("optimizer", ".")
+        for name, parameter in zip(parameter_names(self.members, "optimizer"), self.parameters, strict=True):
             self.optimizer.state[parameter] = {
-                key.removeprefix(start): value.to(parameter.device, copy=True)
-                for key, value in tensors.items()
-                if key.startswith(start)
+                key: tensors[f"{name}.{key}"].to(parameter.device, copy=True) for key in MOMENTS
             }
-            if self.average:
-                self.average[place].copy_(tensors[name.format("average", "")])
+        self.average.restore(tensors, parameter_names(self.members, "average"))
 
-    def _named(self) -> list[tuple[str, Tensor]]:
-        return [
-            (f"{place}.{{}}.{index}{{}}", parameter)
-            for place, member in enumerate(self.members)
-            for index, parameter in enumerate(member.parameters)
-        ]
+
+def parameter_names(members: Sequence[Member], what: str) -> list[str]:
+    """``<member>.<what>.<place>`` for each parameter of each member, a member after the other."""
+    return [
+        f"{place}.{what}.{index}" for place, member in enumerate(members) for index in range(len(member.parameters))
+    ]
+
+
+def make_optimizer(members: Sequence[Member], *, capturable: bool) -> AdamW:
+    """AdamW as the paper has it, for each of ``members`` with its own rate and decay.
+
+    Args:
+        members: whose parameters are trained.
+        capturable: rates and counts lie on the GPU, where a recorded step reads them.
+    """
+    config, groups = members[0].config, _groups(members)
+    for group in groups:
+        group["lr"] = torch.tensor(config.start_lr, device=members[0].device) if capturable else config.start_lr
+    return AdamW(groups, betas=config.betas, fused=True, capturable=capturable)
 
 
 def _groups(members: Sequence[Member]) -> list[dict[str, object]]:

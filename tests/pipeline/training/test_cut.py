@@ -14,8 +14,8 @@ from pipeline.heads import make_head
 from pipeline.heads.base import Needs, RepresentationBatch, Summary
 from pipeline.training.config import TrainingConfig
 from pipeline.training.cut import PARTS, additions, cut_batch
+from pipeline.training.engines.single import Single
 from pipeline.training.members import Member, draw_seed
-from pipeline.training.steps import Steps
 from pipeline.world import World
 
 sizes = st.integers(1, 5000)
@@ -92,7 +92,7 @@ def test_the_gradient_of_all_parts_is_that_of_the_batch(rows):
     output = head.loss(batch_of(rows))
     whole = torch.autograd.grad(output.total, member.parameters)
     got = []
-    steps = Steps([member], config, World())
+    steps = Single([member], config, World())
     steps.updates.run = got.extend
     steps.run(iter([batch_of(rows)]), step=0, rates=[0.1])
     for ours, theirs in zip(got, whole, strict=True):
@@ -117,7 +117,7 @@ def test_fields_that_are_not_needed_stay_out_of_the_parts():
     config = TrainingConfig(batch_size=8, device="cpu")
     head = make_head({"kind": "loss_prediction", "hidden": 8})
     head.prepare(Summary(width=12, rows=8, num_classes=1))
-    steps = Steps([Member(head, config, torch.device("cpu"))], config, World())
+    steps = Single([Member(head, config, torch.device("cpu"))], config, World())
     parts = steps._parts(replace(batch_of(8), label_B=None))
     assert [part.row_B.tolist() for part in parts] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert all(part.label_B is None and part.negative_BD is None for part in parts)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from pipeline.heads.loss_prediction import LossPrediction
-from pipeline.training import steps as module
+from pipeline.training.engines import single as module
+from pipeline.training.engines.single import Single
 from pipeline.training.recorded import draws
-from pipeline.training.steps import Steps
 from pipeline.training.summary import summarise
 from pipeline.world import World
 from tests.pipeline.training.test_cut import batch_of
@@ -25,7 +25,7 @@ def replayable(work):
 
 def trained(store, record=None, **options):
     members = members_of(summarise(store), **options)
-    steps = Steps(members, members[0].config, World())
+    steps = Single(members, members[0].config, World())
     steps.record = record
     for step in range(COUNT):
         rows = batch_of(64, width=16)

@@ -13,10 +13,10 @@ from pipeline.heads.loss_prediction import LossPrediction
 from pipeline.progress import Silent
 from pipeline.training.checkpoints import load_head
 from pipeline.training.config import TrainingConfig
+from pipeline.training.engines.single import Single
 from pipeline.training.log import TrainingLog
 from pipeline.training.loop import train
 from pipeline.training.members import Member
-from pipeline.training.steps import Steps
 from pipeline.training.summary import summarise
 from pipeline.training.sweep import head_folders, seed_folder
 from pipeline.training.teams import Alone, Stacked, team_up
@@ -127,7 +127,7 @@ def test_gradients_that_autograd_shares_or_transposes_are_put_right(store, monke
     monkeypatch.setattr(LossPrediction, "loss", loss)
     config = {"batched": batched, "base_lr": 1e-2, "weight_decay": 0.0}
     members, plain = members_of(summarise(store), **config), members_of(summarise(store), **config)
-    steps = Steps(members, members[0].config, World())
+    steps = Single(members, members[0].config, World())
     optimizers = [torch.optim.AdamW(m.head.parameters(), 1e-2, (0.8, 0.95), weight_decay=0, fused=False) for m in plain]
     for step in range(3):
         steps.run(iter([batch_of(64, width=16)]), step=step, rates=[1e-2] * 3)

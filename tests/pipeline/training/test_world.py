@@ -17,9 +17,10 @@ from pipeline.heads.loss_prediction import LossPrediction
 from pipeline.interruption import Interrupted, ask_to_stop, forget
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
-from pipeline.training import loop, steps
+from pipeline.training import loop
 from pipeline.training.checkpoints import load_head
 from pipeline.training.config import TrainingConfig
+from pipeline.training.engines import base
 from pipeline.training.log import TrainingLog
 from pipeline.training.loop import train
 from pipeline.training.schedule import learning_rate
@@ -59,7 +60,7 @@ def noisy_loss(self: LossPrediction, batch: Any) -> Any:
     return replace(output, total=output.total * (1 + 0.5 * torch.rand(())))
 
 
-LOSS, READ, CUT = LossPrediction.loss, RepresentationStore.read, steps.cut_batch
+LOSS, READ, CUT = LossPrediction.loss, RepresentationStore.read, base.cut_batch
 
 
 def play(scene: Scene) -> str:
@@ -88,7 +89,7 @@ def play(scene: Scene) -> str:
         if scene.whole:
             patches.enter_context(patch.object(LossPrediction, "needs", Needs(task_loss=True)))
         if not scene.exact:
-            patches.enter_context(patch.object(steps, "cut_batch", lambda *a, **k: CUT(*a, **{**k, "exact": False})))
+            patches.enter_context(patch.object(base, "cut_batch", lambda *a, **k: CUT(*a, **{**k, "exact": False})))
         if what == "tear":
             patches.enter_context(patch.object(RepresentationStore, "read", torn))
         if what == "fill":
@@ -206,6 +207,17 @@ def test_a_loss_that_compares_all_rows_cannot_be_shared_without_parts(ranks: Ran
     results = ranks.run(2, play, replace(scene, whole=True, options={"batch_size": 32}))
     assert all("UserError: train_head: 2 processes" in said for said in results)
     assert all("Set train_head.accumulate=2 " in said for said in results)
+
+
+def test_one_engine_wants_one_process_and_the_other_goes_on_in_any_number(ranks: Ranks, scene: Scene) -> None:
+    said = ranks.run(2, play, replace(scene, options={"engine": "single"}))
+    assert all("UserError: train_head.engine=single: there are 2 processes. Set" in line for line in said)
+    play(scene)
+    cut = beside(scene, "cut", options={"engine": "single"})
+    with pytest.raises(Interrupted):
+        play(replace(cut, disturbed={0: "ask"}, at=5))
+    assert ranks.run(2, play, replace(cut, options={"engine": "ddp"})) == ["heads"] * 2
+    assert result(cut.folder) == result(scene.folder)
 
 
 def test_added_up_in_any_order_it_is_the_same_up_to_rounding(ranks: Ranks, scene: Scene) -> None:

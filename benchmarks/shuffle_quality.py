@@ -24,7 +24,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.representation_store.sampler import Sampler, blocks_of
+from pipeline.representation_store.blocks import blocks_of
+from pipeline.representation_store.sampler import Sampler
 from pipeline.training.config import TrainingConfig
 
 Ints = NDArray[np.int64]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 Sampling = Literal["uniform", "class_balanced", "triplets"]
+Mining = Literal["random", "representation"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +28,26 @@ class Needs:
     classifier: bool = False  # prepare() reads the summary's frozen classifier, so it is saved with the head
     views: int = 1  # views of the same row in one batch; drawn afresh for every row and epoch
     # uniform: each row once an epoch; class_balanced: groups of rows_per_class neighbouring rows of one class, all
-    # classes equally often (a batch holds labels only if `labels` says so)
+    # classes equally often; triplets: groups of an anchor, a positive of its class, and rows of other classes, each row
+    # an anchor once an epoch (a batch holds labels only if `labels` says so)
     sampling: Sampling = "uniform"
     rows_per_class: int = 2  # of a group of class_balanced
+    negatives: int = 1  # rows of other classes in a group of triplets
+    mining: Mining = "random"  # negatives of triplets: drawn, or the nearest to the anchor in the representation …
+    pool: int = 5000  # … of so many random rows of the window (5,000 in Warburg et al., ICCV 2021, Sec. 4)
     # The loss is a mean over groups of so many neighbouring rows of a batch (1 = rows, 2 = pairs), or it compares all
-    # rows with each other (None). A batch is cut between groups only, to be run in parts or by several processes.
+    # rows with each other (None). A batch is cut between groups only, to be run in parts or by several processes, and
+    # never within a group of the sampling.
     together: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sampling == "triplets" and self.together is not None and self.together % self.group:
+            raise ValueError(f"together={self.together} tears groups of {self.group} rows (triplets) apart")
+
+    @property
+    def group(self) -> int:
+        """Rows that the sampling puts beside each other."""
+        return {"uniform": 1, "class_balanced": self.rows_per_class, "triplets": 2 + self.negatives}[self.sampling]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +73,19 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class RepresentationBatch:
-    """Rows of a store, on the device, in the order the sampler gave.
+    """Rows of a store, on the device, in the order the sampler gave; with ``needs.group`` neighbours of a group.
 
     Attributes:
         representation_BVD: float, V = ``needs.views`` views of each row.
         row_B: int64, place of the row in the store (units in order, rows in order): a head may have parameters a row.
         task_loss_BV: float32 in nats, the frozen classifier's cross-entropy at the label; None unless needed.
         label_B: int64, −1 = unlabelled; None unless needed.
-        negative_BD: hard negatives, for ``sampling="triplets"``.
     """
 
     representation_BVD: Tensor
     row_B: Tensor
     task_loss_BV: Tensor | None = None
     label_B: Tensor | None = None
-    negative_BD: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

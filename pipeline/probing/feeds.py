@@ -22,8 +22,8 @@ from pipeline.probing.rows import Rows
 from pipeline.probing.settings import ProbeSettings, view_indices
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
+from pipeline.representation_store.draws import Draws
 from pipeline.representation_store.reader import BatchReader, Reading
-from pipeline.representation_store.sampler import permutations
 
 _DRAWN = 3  # what a random stream is for; the sampler's are 0 to 2
 
@@ -134,7 +134,7 @@ class Held:
             while place < end:
                 epoch, low = divmod(place, len(self.rows))
                 if kept is None or kept[0] != epoch:
-                    order_N = permutations(1, len(self.rows), seed=self.seed, purpose=_DRAWN, at=(epoch, 0))[0]
+                    order_N = Draws(seed=self.seed, purpose=_DRAWN, at=(epoch, 0)).permutations(1, len(self.rows))[0]
                     kept = epoch, self.rows[order_N]
                 parts.append(kept[1][low : low + end - place])
                 place += len(parts[-1])

@@ -9,19 +9,14 @@ Shape suffixes: N rows of a window, C classes that take part in it, G groups, K 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UserError
-
-Ints = NDArray[np.int64]
-
-
-#: (count, length) → ``count`` random permutations of ``range(length)``, always the same ones.
-Permute = Callable[[int, int], Ints]
+from pipeline.representation_store.blocks import Blocks, Ints
+from pipeline.representation_store.draws import Draws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +31,22 @@ class ClassBalance:
     label: NDArray[np.int32]
     per_class: int
 
-    def order(self, kept_N: Ints, shuffled_N: Ints, groups: int, permute: Permute) -> Ints:
+    @property
+    def group(self) -> int:
+        """Rows of a group."""
+        return self.per_class
+
+    @property
+    def left_out(self) -> str:
+        """Which rows are in no batch; rows of classes that are too small for a window are in others."""
+        unlabelled = int((self.label < 0).sum())
+        return f"rows that are in no class-balanced batch: {unlabelled:,} have no label" if unlabelled else ""
+
+    def places_K(self, blocks: Blocks) -> Ints:  # noqa: N802 (a shape suffix)
+        """(K,) places of an epoch that each block brings: as many as it has rows."""
+        return blocks.size_K
+
+    def order(self, kept_N: Ints, shuffled_N: Ints, groups: int, draws: Draws) -> Ints:
         """The places of a window that are seen, (G · K,): groups of K neighbours that are of one class.
 
         Classes go by turns: each has one group before any has another, in an order of its own each time. A class takes
@@ -45,10 +55,7 @@ class ClassBalance:
         without a label, and classes with fewer than K rows in the window, are left out of it.
 
         Args:
-            kept_N: the row that takes part at each place of the window.
-            shuffled_N: its places in random order.
-            groups: G.
-            permute: random permutations for this window.
+            kept_N, shuffled_N, groups, draws: as :class:`~pipeline.representation_store.grouping.Grouping` says.
 
         Raises:
             UserError: fewer than two classes have K rows in the window.
@@ -64,7 +71,7 @@ class ClassBalance:
                 f"the {int((labels >= 0).sum()):,} classes among {len(kept_N):,} rows that are mixed with each other "
                 "have so many. Set a larger train_head.window, or train on rows of more classes."
             )
-        class_G = permute(-(-groups // len(size_C)), len(size_C)).reshape(-1)[:groups]
+        class_G = draws.permutations(-(-groups // len(size_C)), len(size_C)).reshape(-1)[:groups]
         turn_G = np.arange(groups) // len(size_C)
         place_GK = (turn_G[:, None] * self.per_class + np.arange(self.per_class)) % size_C[class_G][:, None]
         return shuffled_N[grouped_N[(first_C[class_G][:, None] + place_GK).reshape(-1)]]

@@ -9,7 +9,7 @@ Shape suffixes: B rows of a batch, V views of a row, D width.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,12 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline.errors import UserError
 from pipeline.heads.base import Needs, RepresentationBatch
-from pipeline.representation_store.balanced import ClassBalance
-from pipeline.representation_store.sampler import Blocks, Sampler, blocks_of
-from pipeline.representation_store.sources import Resident, Source, Streamed
+from pipeline.representation_store.blocks import Ints, blocks_of
+from pipeline.representation_store.grouping import grouping_of
+from pipeline.representation_store.mining import HardNegatives
+from pipeline.representation_store.sampler import Sampler, Span
+from pipeline.representation_store.sources import Held, Resident, Source, Streamed
 from pipeline.representation_store.store import RepresentationStore
+from pipeline.representation_store.triplets import Triplets
 
 T = TypeVar("T")
 AHEAD = 2  # batches that are made while one is used
@@ -75,10 +77,8 @@ class BatchReader:
             from_views: places of the cached views that take part; None = all.
 
         Raises:
-            UserError: no row takes part, the store has too few views, or the sampling is one it cannot serve.
+            UserError: no row takes part, or the store has too few views, or not the classes for the sampling.
         """
-        if needs.sampling == "triplets":
-            raise UserError(f"a head wants sampling '{needs.sampling}', which cannot be served yet")
         self.store, self.reading = store, reading
         if store.takes_part is not None:
             keep = store.takes_part if keep is None else keep & store.takes_part
@@ -93,11 +93,14 @@ class BatchReader:
             seed=reading.seed,
             from_views=from_views,
         )
-        self.sampler = self._sampler(
-            balance=_balance(store, blocks, needs.rows_per_class) if needs.sampling == "class_balanced" else None
-        )
+        self.sampler = self._sampler(grouping=grouping_of(store, blocks, needs))
         self.arrays = [*store.layout.representation, *["task_loss"] * needs.task_loss, *["label"] * needs.labels]
         self._held: Resident | None = None
+
+    @property
+    def left_out(self) -> str:
+        """Which rows are in no batch because of the sampling, in words; empty if there are none."""
+        return self.sampler.grouping.left_out if self.sampler.grouping else ""
 
     @property
     def resident(self) -> bool:
@@ -126,13 +129,20 @@ class BatchReader:
 
         So it is whatever the sampling of :meth:`batches` is.
         """
-        sampler = self.sampler if self.sampler.balance is None else self._sampler()
+        sampler = self.sampler if self.sampler.grouping is None else self._sampler()
         total, size = min(sampler.rows, rows or sampler.rows), self.reading.batch_size
         return self._read(((start, min(start + size, total)) for start in range(0, total, size)), sampler)
 
     def _read(self, parts: Iterator[tuple[int, int]], sampler: Sampler) -> Iterator[RepresentationBatch]:
         with closing(self._open(sampler)) as source:
-            yield from _ahead((self._batch(source, sampler, start, stop) for start, stop in parts), AHEAD)
+            take = self._taker(source, sampler)
+            yield from _ahead((self._batch(take, sampler, start, stop) for start, stop in parts), AHEAD)
+
+    def _taker(self, source: Source, sampler: Sampler) -> Callable[[Span], tuple[Held, Ints]]:
+        """Gives the rows of a span, and their places in the store."""
+        if isinstance(sampler.grouping, Triplets) and sampler.grouping.pool:
+            return HardNegatives(source, sampler, sampler.grouping, self.reading.device).take
+        return lambda span: (source.take(span), sampler.window(span.window).row_N[span.start : span.stop])
 
     def _open(self, sampler: Sampler) -> Source:
         if not self.resident:
@@ -141,11 +151,10 @@ class BatchReader:
             self._held = Resident(self.store, self.arrays, sampler, self.reading.threads, self.reading.device)
         return self._held.following(sampler)
 
-    def _batch(self, source: Source, sampler: Sampler, start: int, stop: int) -> RepresentationBatch:
-        parts, rows = [], []
-        for span in sampler.spans(start, stop):
-            parts.append(source.take(span))
-            rows.append(sampler.window(span.window).row_N[span.start : span.stop])
+    def _batch(
+        self, take: Callable[[Span], tuple[Held, Ints]], sampler: Sampler, start: int, stop: int
+    ) -> RepresentationBatch:
+        parts, rows = zip(*(take(span) for span in sampler.spans(start, stop)), strict=True)
         found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts]) for n in self.arrays}
         found = {name: value.to(self.reading.device, non_blocking=True) for name, value in found.items()}
         return RepresentationBatch(
@@ -154,15 +163,6 @@ class BatchReader:
             task_loss_BV=found.get("task_loss"),
             label_B=found["label"].long() if "label" in found else None,
         )
-
-
-def _balance(store: RepresentationStore, blocks: Blocks, per_class: int) -> ClassBalance:
-    """The labels of the rows that take part, for which one small array is read whole."""
-    label = np.empty(len(blocks.rows), dtype=np.int32)
-    for start, label_R in store.column("label"):
-        low, high = np.searchsorted(blocks.rows, (start, start + len(label_R)))
-        label[low:high] = label_R[blocks.rows[low:high] - start]
-    return ClassBalance(label=label, per_class=per_class)
 
 
 def decode(embedding: Tensor, scale: Tensor | None) -> Tensor:

@@ -75,11 +75,6 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"seeds must differ: {list(self.seeds)}")
-        if self.accumulate > 1 and self.batch_size % (2 * self.accumulate):
-            raise ValueError(
-                f"batch_size ({self.batch_size}) must be a multiple of 2 · accumulate ({2 * self.accumulate}), "
-                "so that the parts are even and no pair of neighbours is torn apart"
-            )
         if self.validate_every and not self.validation_share:
             raise ValueError("validate_every needs rows that are held out: set validation_share, e.g. to 0.05")
         if self.warmup_episodes >= self.episodes:

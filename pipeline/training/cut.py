@@ -1,13 +1,15 @@
 """How a global batch is cut into parts, which process computes which, and in what order their gradients are added.
 
 A loss is a mean over groups of neighbouring rows (rows, pairs, or all rows of a part; :attr:`Needs.together`). So a
-batch may be cut between groups: the gradient is the sum of those of the parts, weighted by their groups. On a CPU the
+batch may be cut between groups: the gradient is the sum of those of the parts, weighted by their groups. Rows that the
+sampling puts beside each other (:attr:`Needs.group`) stay beside each other, whatever the loss is. On a CPU the
 parts and the order of additions are the same for one process and for up to :data:`PARTS` of them, so the weights are
 too, bit for bit. On a GPU, where small parts are slow, there are no more parts than are needed.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,20 +56,28 @@ def cut_batch(batch_size: int, needs: Needs, *, accumulate: int, processes: int,
         exact: the same parts for 1 to :data:`PARTS` processes.
 
     Raises:
-        UserError: there are fewer parts than processes; says what to set.
+        UserError: there are fewer parts than processes, or fewer groups than parts; says what to set.
     """
-    rows = needs.together or batch_size // accumulate
-    groups = max(batch_size // rows, 1)
+    unit = math.lcm(needs.together or 1, needs.group)  # rows that stay beside each other
+    units = max(batch_size // unit, 1)
+    if needs.together is None and units < accumulate:
+        raise UserError(
+            f"train_head.accumulate: {accumulate} parts of a batch of {batch_size} rows, but this head wants {unit} of "
+            f"them beside each other. Take {units} parts at most, or a larger train_head.batch_size."
+        )
+    most = accumulate if needs.together is None else units  # parts
     wanted = (
         max(PARTS, accumulate, 1 << (processes - 1).bit_length()) if exact else -(-accumulate // processes) * processes
     )
-    count = min(groups, wanted)
+    count = min(most, wanted)
     if count < processes:
-        raise UserError(_too_few(batch_size, needs, accumulate, processes, groups))
-    first = [groups * part // count for part in range(count + 1)]
+        raise UserError(_too_few(batch_size, needs, accumulate, processes, units))
+    bounds = (*(units * part // count * unit for part in range(count)), batch_size)  # the last has what is left over
+    terms = [(stop - start) // (needs.together or 1) for start, stop in pairwise(bounds)]  # of the mean
+    total = sum(terms)
     return Cut(
-        bounds=(*(rows * group for group in first[:-1]), batch_size),  # rows without a whole group go with the last
-        weights=tuple((stop - start) / groups for start, stop in pairwise(first)),
+        bounds=bounds,
+        weights=tuple(term / total for term in terms) if total else (1.0,),
         owners=tuple(
             rank for rank in range(processes) for _ in range(count * rank // processes, count * (rank + 1) // processes)
         ),
@@ -75,21 +85,22 @@ def cut_batch(batch_size: int, needs: Needs, *, accumulate: int, processes: int,
     )
 
 
-def _too_few(batch_size: int, needs: Needs, accumulate: int, processes: int, groups: int) -> str:
+def _too_few(batch_size: int, needs: Needs, accumulate: int, processes: int, units: int) -> str:
     if needs.together is not None:
         return (
-            f"train_head: {processes} processes are to share a batch of {batch_size} rows, in which this head's loss "
-            f"has {groups} groups of {needs.together}. Set a larger train_head.batch_size, or start at most {groups} "
-            "processes."
+            f"train_head: {processes} processes are to share a batch of {batch_size} rows, in which this head has "
+            f"{units} groups of {math.lcm(needs.together, needs.group)} rows that stay together. Set a larger "
+            f"train_head.batch_size, or start at most {units} process{'es' * (units > 1)}."
         )
-    fits = next((parts for parts in range(processes, batch_size // 2 + 1) if batch_size % (2 * parts) == 0), None)
     advice = (
-        "" if fits is None else f"Set train_head.accumulate={fits} (its loss then compares the rows of one part), or "
+        f"Set train_head.accumulate={processes} (its loss then compares the rows of one part), or "
+        if processes <= units
+        else ""
     )
     return (
         f"train_head: {processes} processes are to share a batch, but this head's loss compares all rows of a part "
         f"with each other, and train_head.accumulate={accumulate} is the number of parts. {advice}"
-        f"start at most {groups} process{'es' * (groups > 1)}."
+        f"start at most {accumulate} process{'es' * (accumulate > 1)}."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def refuse_divergence(done: int, loss_SM: Tensor, members: Sequence[Member], rea
         return
     first, place = bad_SM.nonzero()[0].tolist()
     step = done - len(loss_SM) + first
-    rows, _ = reader.sampler.batch(step)
+    with closing(reader.batches(step, step + 1)) as batches:  # type: ignore[type-var]
+        rows = next(batches).row_B.cpu().numpy()
     keys = ", ".join(f"{key} (row {row})" for row, key in zip(rows[:4], _keys(reader.store, rows[:4]), strict=True))
     raise TrainingDivergedError(
         f"train_head: training diverged at step {step} for {_name(members, place)}: loss "

@@ -157,6 +157,8 @@ class _Run:
         bar = progress.bar("train_head", total * config.batch_size, "samples", initial=start * config.batch_size)
         began = saved = time.monotonic()
         logged = start
+        if self.reader.left_out:
+            progress.say(f"train_head: {self.reader.left_out}.")
         with closing(self.reader.batches(start, total, self.engine.rows)) as batches, closing(bar):  # type: ignore[type-var]
             for done in range(start + 1, total + 1):
                 rates = [learning_rate(member.config, done - 1) for member in self.members]

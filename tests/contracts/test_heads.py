@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from pipeline.heads import head_class, head_names, make_head
 from pipeline.heads.base import LinearClassifier, RepresentationBatch, Summary
 from pipeline.training.checkpoints import load_head, save_head
+from tests.toys import toy_heads
 
 WIDTH, CLASSES = 12, 5
 
@@ -40,18 +42,36 @@ def ready(name, seed=0):
 
 
 def make_batch(head, rows, seed=0):
-    views = head.needs.views
+    """At least so many rows, in whole groups of what the head wants beside each other."""
+    needs = head.needs
+    rows = -(-rows // needs.group) * needs.group
+    label_B = torch.randint(CLASSES, (rows,), generator=generator(seed + 2))
+    if needs.sampling != "uniform":
+        groups_GB = label_B.view(-1, needs.group)
+        groups_GB[:] = groups_GB[:, :1].clone()
+        if needs.sampling == "triplets":
+            groups_GB[:, 2:] += torch.randint(1, CLASSES, groups_GB[:, 2:].shape, generator=generator(seed + 3))
+            groups_GB %= CLASSES
     return RepresentationBatch(
-        representation_BVD=torch.randn(rows, views, WIDTH, generator=generator(seed)),
+        representation_BVD=torch.randn(rows, needs.views, WIDTH, generator=generator(seed)),
         row_B=torch.arange(rows),
-        task_loss_BV=torch.rand(rows, views, generator=generator(seed + 1)) if head.needs.task_loss else None,
-        label_B=torch.randint(CLASSES, (rows,), generator=generator(seed + 2)) if head.needs.labels else None,
-        negative_BD=torch.randn(rows, WIDTH, generator=generator(seed + 3)),
+        task_loss_BV=torch.rand(rows, needs.views, generator=generator(seed + 1)) if needs.task_loss else None,
+        label_B=label_B if needs.labels else None,
     )
 
 
-heads = pytest.mark.parametrize("name", head_names())
-trained = pytest.mark.parametrize("name", [n for n in head_names() if make_head({"kind": n}).needs.training])
+with toy_heads():  # the contract holds for them too, which shows that it can be kept with any sampling
+    NAMES = head_names()
+    TRAINED = [name for name in NAMES if make_head({"kind": name}).needs.training]
+    KEEPING = [name for name in NAMES if head_class(name).keeps_representation]
+heads = pytest.mark.parametrize("name", NAMES)
+trained = pytest.mark.parametrize("name", TRAINED)
+
+
+@pytest.fixture(autouse=True)
+def found():
+    with toy_heads():
+        yield
 
 
 def test_the_heads_of_the_main_job_are_there():
@@ -101,7 +121,7 @@ def test_a_row_is_judged_by_itself(name):
         torch.testing.assert_close(alone.uncertainty_B[0], whole.uncertainty_B[row], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [n for n in head_names() if head_class(n).keeps_representation])
+@pytest.mark.parametrize("name", KEEPING)
 def test_stop_grad_heads_return_the_very_bits_of_the_representation(name):
     head = ready(name).eval()
     x_BD = torch.randn(6, WIDTH, generator=generator())
@@ -130,10 +150,10 @@ def test_gradients_are_finite_and_reach_every_parameter(name, rows):
 def test_a_batch_may_be_cut_where_the_head_says(name):
     """The loss, its parts and its gradient are the means over any cut into whole groups."""
     head = ready(name).train()
-    rows = head.needs.together
-    if rows is None:
+    if head.needs.together is None:
         return
-    assert rows >= 1
+    assert head.needs.together >= 1
+    rows = math.lcm(head.needs.together, head.needs.group)
     batch, groups = make_batch(head, 12 * rows), 12
 
     def look(part):

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from pipeline.errors import UserError
 from pipeline.heads.base import Needs
 from pipeline.representation_store.balanced import ClassBalance
+from pipeline.representation_store.blocks import blocks_of
 from pipeline.representation_store.reader import BatchReader, Reading
-from pipeline.representation_store.sampler import Sampler, blocks_of
+from pipeline.representation_store.sampler import Sampler
 from tests.pipeline.representation_store.conftest import make_layout
 
 
 def make(counts, label, per_class, *, batch=12, window=40, seed=0, chunk=8):
     blocks = blocks_of(dict(enumerate(counts)), chunk)
     balance = ClassBalance(label=np.asarray(label, dtype=np.int32), per_class=per_class)
-    return Sampler(blocks, cached_views=2, views=1, batch_size=batch, window=window, seed=seed, balance=balance)
+    return Sampler(blocks, cached_views=2, views=1, batch_size=batch, window=window, seed=seed, grouping=balance)
 
 
 @st.composite

@@ -145,6 +145,17 @@ def test_stopping_early_leaves_no_thread(store, memory):
     assert len(alive) == 0
 
 
-def test_other_samplings_are_refused(store):
-    with pytest.raises(UserError, match="sampling 'triplets'"):
-        BatchReader(store, Needs(sampling="triplets"), Reading(batch_size=4))
+@pytest.mark.parametrize("sampling", ["uniform", "class_balanced", "triplets"])
+def test_pairs_are_two_different_views_of_a_row(store, sampling):
+    needs = Needs(views=2, sampling=sampling, rows_per_class=2, negatives=2)
+    embedding = store.representations()
+    for batch in everything(BatchReader(store, needs, Reading(batch_size=12, window=40))):
+        assert (batch.representation_BVD[:, 0] != batch.representation_BVD[:, 1]).any(dim=1).all()
+        for row, pair in zip(batch.row_B.tolist(), batch.representation_BVD.numpy(), strict=True):
+            assert all((embedding[row] == one).all(axis=1).sum() == 1 for one in pair)
+
+
+def test_pairs_of_a_store_of_one_view_are_refused_with_the_remedy(store_of):
+    store = store_of(make_layout(units=1, views=1), [20])[0]
+    with pytest.raises(UserError, match=r"wants 2 different views .* holds 1\. Cache more.*cache\.random_views"):
+        BatchReader(store, Needs(views=2), Reading(batch_size=4))

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import UserError
-from pipeline.representation_store.sampler import Sampler, blocks_of, permutations
+from pipeline.representation_store.blocks import blocks_of
+from pipeline.representation_store.draws import Draws
+from pipeline.representation_store.sampler import Sampler
 
 GOLDEN_ROWS = [4, 1, 18, 11, 15, 0, 6, 9, 17, 27, 57, 34, 58, 25, 24, 26]
 GOLDEN_VIEWS = [2, 2, 0, 0, 0, 2, 2, 0, 0, 1, 0, 1, 0, 1, 1, 1]
@@ -138,7 +140,7 @@ def test_the_order_is_the_one_it_has_always_been():
 
 
 def test_permutations_are_uniform():
-    drawn = permutations(6000, 3, seed=3, purpose=0, at=(0, 0))
+    drawn = Draws(seed=3, purpose=0).permutations(6000, 3)
     _, counts = np.unique(drawn, axis=0, return_counts=True)
     assert len(counts) == 6
     assert counts.min() > 1000 - 5 * 29  # binomial, σ = 29
@@ -146,7 +148,7 @@ def test_permutations_are_uniform():
 
 
 def test_too_few_views_and_no_rows_are_refused():
-    with pytest.raises(UserError, match="wants 4 views of each row, but the store holds 3"):
+    with pytest.raises(UserError, match="wants 4 different views of each row, but the store holds 3"):
         make_sampler([5], views=4)
     with pytest.raises(UserError, match="no rows to train on"):
         make_sampler([0, 0])

@@ -12,9 +12,16 @@ from pipeline.representation_store import RepresentationStore, StoreLayout, Unit
 
 
 def make_store(
-    path: Path, counts: list[int], *, views: int = 2, width: int = 16, chunk_rows: int = 32, scored: bool = True
+    path: Path,
+    counts: list[int],
+    *,
+    views: int = 2,
+    width: int = 16,
+    chunk_rows: int = 32,
+    scored: bool = True,
+    labels: tuple[int, ...] = (0, 1, 2),
 ) -> RepresentationStore:
-    """Rows are normal; the task loss of each view is exp of its first value."""
+    """Rows are normal; the task loss of each view is exp of its first value; labels are drawn from ``labels``."""
     layout = StoreLayout(
         units=tuple(UnitInfo(name=f"{unit:05d}.tar") for unit in range(len(counts))),
         rows=-(-max(counts) // chunk_rows) * chunk_rows,
@@ -36,7 +43,7 @@ def make_store(
         rows = UnitRows(
             embedding_RVD=embedding_RVD,
             view_params_RVP=np.zeros((count, views, 1), dtype=np.float32),
-            label_R=rng.integers(0, 3, count).astype(np.int32),
+            label_R=np.array(labels, dtype=np.int32)[rng.integers(0, len(labels), count)],
             keys=[f"{unit}/{row}" for row in range(count)],
             scores=scores if scored else {},
         )

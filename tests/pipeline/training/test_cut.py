@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -21,25 +22,61 @@ from pipeline.world import World
 sizes = st.integers(1, 5000)
 
 
-@given(rows=sizes, together=st.sampled_from([1, 2, 3]), processes=st.integers(1, 9), exact=st.booleans())
-def test_parts_are_whole_groups_and_every_process_has_some(rows, together, processes, exact):
-    groups = max(rows // together, 1)
+GROUPS = [Needs(), *(Needs(sampling="class_balanced", rows_per_class=count) for count in (2, 3, 4))]
+GROUPS += [Needs(sampling="triplets", negatives=count) for count in (1, 5)]
+
+
+@given(
+    rows=sizes,
+    needs=st.sampled_from(GROUPS),
+    together=st.sampled_from([1, 2, 3]),
+    processes=st.integers(1, 9),
+    exact=st.booleans(),
+)
+def test_parts_are_whole_groups_and_every_process_has_some(rows, needs, together, processes, exact):
+    together = needs.group if needs.sampling == "triplets" else together
+    needs = replace(needs, together=together)
+    unit = math.lcm(together, needs.group)
+    groups = max(rows // unit, 1)
     call = {"accumulate": 1, "processes": processes, "exact": exact}
     if groups < processes:
-        with pytest.raises(UserError, match=f"has {groups} groups of {together}.*at most {groups} processes"):
-            cut_batch(rows, Needs(together=together), **call)
+        with pytest.raises(UserError, match=f"has {groups} groups of {unit} .*at most {groups} process"):
+            cut_batch(rows, needs, **call)
         return
-    cut = cut_batch(rows, Needs(together=together), **call)
+    cut = cut_batch(rows, needs, **call)
     assert (cut.bounds[0], cut.bounds[-1]) == (0, rows)
-    assert all(bound % together == 0 for bound in cut.bounds[:-1])
-    whole = [(stop - start) // together for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
+    assert all(bound % unit == 0 for bound in cut.bounds[:-1])
+    whole = [(stop - start) // unit for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
     assert sum(cut.weights) == pytest.approx(1)
-    if rows >= together:
-        assert cut.weights == tuple(count / groups for count in whole)
+    if rows >= unit:
+        terms = [(stop - start) // together for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
+        assert cut.weights == tuple(count / (rows // together) for count in terms)
         assert max(whole) - min(whole) <= 1
     seen = [place for rank in range(processes) for place in range(rows)[cut.rows(rank)]]
     assert seen == list(range(rows))
     assert all(cut.mine(rank) for rank in range(processes))
+
+
+@given(rows=sizes, needs=st.sampled_from(GROUPS), accumulate=st.integers(1, 9), exact=st.booleans())
+def test_a_loss_over_all_rows_of_a_part_finds_whole_groups_in_it(rows, needs, accumulate, exact):
+    """A row of a class that stood alone in its part would have nothing of its class to be compared with."""
+    rows, groups = rows * needs.group, rows
+    call = {"accumulate": accumulate, "processes": 1, "exact": exact}
+    if groups < accumulate:
+        with pytest.raises(UserError, match=rf"accumulate: {accumulate} parts .* Take {groups} parts at most"):
+            cut_batch(rows, needs, **call)
+        return
+    cut = cut_batch(rows, needs, **call)
+    assert len(cut.weights) == accumulate
+    assert all(bound % needs.group == 0 for bound in cut.bounds)
+    sizes_ = [stop - start for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
+    assert max(sizes_) - min(sizes_) <= needs.group
+    assert cut.weights == tuple(size / rows for size in sizes_)
+
+
+def test_triplets_may_not_be_torn_by_a_heads_own_word():
+    with pytest.raises(ValueError, match=r"together=2 tears groups of 5 rows"):
+        Needs(sampling="triplets", negatives=3, together=2)
 
 
 def test_up_to_so_many_processes_have_the_parts_of_one():
@@ -55,10 +92,10 @@ def test_a_loss_that_compares_all_rows_is_cut_into_the_parts_that_were_asked_for
     for exact in (True, False):
         cut = cut_batch(48, Needs(), accumulate=3, processes=2, exact=exact)
         assert (cut.bounds, cut.owners) == ((0, 16, 32, 48), (0, 1, 1))
-    with pytest.raises(UserError, match=r"Set train_head\.accumulate=4 .* or start at most 1 process\."):
+    with pytest.raises(UserError, match=r"Set train_head\.accumulate=3 .* or start at most 1 process\."):
         cut_batch(64, Needs(), accumulate=1, processes=3, exact=True)
-    with pytest.raises(UserError, match=r"parts\. start|number of parts\. start at most 1 process\."):
-        cut_batch(9, Needs(), accumulate=1, processes=2, exact=True)
+    with pytest.raises(UserError, match=r"number of parts\. start at most 1 process\."):
+        cut_batch(6, Needs(sampling="class_balanced", rows_per_class=3), accumulate=1, processes=3, exact=True)
 
 
 @given(count=st.integers(1, 40))
@@ -120,4 +157,4 @@ def test_fields_that_are_not_needed_stay_out_of_the_parts():
     steps = Single([Member(head, config, torch.device("cpu"))], config, World())
     parts = steps._parts(replace(batch_of(8), label_B=None))
     assert [part.row_B.tolist() for part in parts] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert all(part.label_B is None and part.negative_BD is None for part in parts)
+    assert all(part.label_B is None for part in parts)

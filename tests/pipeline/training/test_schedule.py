@@ -54,7 +54,6 @@ def test_without_warm_up_the_first_rate_is_the_peak():
         ({"validate_every": 5}, "set validation_share"),
         ({"ema": 1.0}, "train_head.ema"),
         ({"clip_norm": 0}, "train_head.clip_norm"),
-        ({"accumulate": 3}, "multiple of 2"),
         ({"warmup_episodes": 460}, "must be less than episodes"),
         ({"validation_share": 1.0}, "train_head.validation_share"),
         ({"stps": 3}, "Did you mean 'steps'"),

@@ -19,10 +19,13 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cluster.executors import parse_executor
+from cluster.executors import check_executor
+from pipeline.backbones import parse_backbone
 from pipeline.config import field_names, parse, to_plain
+from pipeline.datasets import check_dataset
 from pipeline.discovery import unknown_name
 from pipeline.errors import UserError
+from pipeline.heads import check_head
 from pipeline.places import Place, as_output, as_place
 from stages.base import Experiment, stage_class, stage_names
 
@@ -190,9 +193,6 @@ def _check(values: dict[str, Any], names: Mapping[str, Sequence[str]]) -> Compos
     return Composed(experiment=experiment, cluster=cluster, resolved=resolved)
 
 
-# What checks heads and backbones is imported where it is used: it brings torch along, and `submit --help` is quick.
-
-
 def _place(kind: Callable[[Any], Place], value: Any, where: str) -> Place:
     try:
         return kind(value)
@@ -201,31 +201,19 @@ def _place(kind: Callable[[Any], Place], value: Any, where: str) -> Place:
 
 
 def _dataset(values: Any, where: str) -> dict[str, Any]:
-    from pipeline.datasets import make_dataset
-
-    values = _mapping(values, where)
-    reader = make_dataset(values, where)
-    return {"kind": values["kind"], **to_plain(reader.config)}
+    return check_dataset(_mapping(values, where), where)
 
 
 def _backbone(values: Any, where: str) -> dict[str, Any]:
-    from pipeline.backbones import parse_backbone
-
     return dict(to_plain(parse_backbone(_mapping(values, where), where)))
 
 
 def _head(values: Any, where: str) -> dict[str, Any]:
-    from pipeline.heads import parse_head
-
-    return _plain(parse_head(_mapping(values, where), where))
+    return check_head(_mapping(values, where), where)
 
 
 def _cluster(values: Any, where: str) -> dict[str, Any]:
-    return _plain(parse_executor(_mapping(values, where), where))
-
-
-def _plain(parsed: tuple[str, Any]) -> dict[str, Any]:
-    return {"kind": parsed[0], **to_plain(parsed[1])}
+    return check_executor(_mapping(values, where), where)
 
 
 def _stage(name: str, values: Any) -> Any:

@@ -25,8 +25,8 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> UserError:
     return UserError(f"unknown {what} '{name}'.{hint} Valid: {', '.join(valid)}.")
 
 
-def implementation(package: str, name: str, what: str, base: type[Any]) -> type[Any]:
-    """The one subclass of ``base`` defined in ``<package>/<name>.py``.
+def module_of(package: str, name: str, what: str) -> str:
+    """The module ``<package>.<name>``, not imported.
 
     Raises:
         UserError: there is no such file; the message lists those that exist.
@@ -34,7 +34,16 @@ def implementation(package: str, name: str, what: str, base: type[Any]) -> type[
     valid = names(package)
     if name not in valid:
         raise unknown_name(what, name, valid)
-    module = importlib.import_module(f"{package}.{name}")
+    return f"{package}.{name}"
+
+
+def implementation(package: str, name: str, what: str, base: type[Any]) -> type[Any]:
+    """The one subclass of ``base`` defined in ``<package>/<name>.py``.
+
+    Raises:
+        UserError: there is no such file; the message lists those that exist.
+    """
+    module = importlib.import_module(module_of(package, name, what))
     found = [
         item
         for item in vars(module).values()

@@ -15,46 +15,30 @@ from pipeline.places import Place, RemotePath, reaching
 READERS = 16  # that wait for a server, or for a shared disk
 QUICK_SECONDS = 5e-4  # a file; so quick is only what is in memory here, where threads would be in each other's way
 _AT_ONCE = 256  # files that a reader of a folder takes
+_SMALL, _LARGE = 1 << 13, 1 << 20  # bytes that are read at a time: the first ones, which mostly are all, and the rest
 
 
 def file_names(folder: Place, suffix: str) -> list[str]:
     """Names of the files in ``folder`` that end so, without asking for anything else; none where there is no folder."""
-    if isinstance(folder, RemotePath):
-        return list(file_stamps(folder, suffix))
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        return [entry.name for entry in entries if entry.name.endswith(suffix)]
-    return []
+    return list(file_stamps(folder, suffix))
 
 
-def file_stamps(folder: Place, suffix: str) -> dict[str, str]:
-    """Those names, each with a text that is another one once the file is another one: its time and size, or its tag.
+def file_stamps(folder: Place, suffix: str) -> dict[str, int | str]:
+    """Those names, each with what is another one once another file has taken the name: the inode, or the object's tag.
 
-    Shared disks are at their quickest when they are asked for the facts of files in the order of a listing, as here.
+    A listing tells both, so that no file is asked for itself. What was written into a file that stays is not seen.
     """
     if isinstance(folder, RemotePath):
         return _remote_stamps(folder, suffix)
-    found: dict[str, str] = {}
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(suffix):
-                try:
-                    found[entry.name] = _stamp(entry.stat())
-                except FileNotFoundError:  # gone since
-                    continue
-    return found
+        return {entry.name: entry.inode() for entry in entries if entry.name.endswith(suffix)}
+    return {}
 
 
 class Content(NamedTuple):
-    """What a file held.
-
-    Attributes:
-        name: of the file.
-        stamp: of these very bytes; None in an object store, where :func:`file_stamps` costs nothing beside a listing.
-        data: the bytes; None: it is gone.
-    """
+    """What a file held; ``data`` is None where it is gone."""
 
     name: str
-    stamp: str | None
     data: bytes | None
 
 
@@ -78,45 +62,40 @@ def read_files(folder: Place, names: Sequence[str]) -> Iterator[Content]:
                 yield from found
 
 
-def _stamp(facts: os.stat_result) -> str:
-    return f"{facts.st_mtime_ns}-{facts.st_size}"
-
-
 def _read_part(folder: Path, names: Sequence[str]) -> list[Content]:
     """Plain system calls: of a hundred thousand small files, half the time of :meth:`pathlib.Path.read_bytes`."""
     try:
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return [Content(name, None, None) for name in names]
+        return [Content(name, None) for name in names]
     try:
-        return [_read_file(name, inside) for name in names]
+        return [Content(name, _read_file(name, inside)) for name in names]
     finally:
         os.close(inside)
 
 
-def _read_file(name: str, inside: int) -> Content:
+def _read_file(name: str, inside: int) -> bytes | None:
     try:
         file = os.open(name, os.O_RDONLY, dir_fd=inside)
     except FileNotFoundError:
-        return Content(name, None, None)
+        return None
     try:
-        facts = os.fstat(file)
-        data = os.read(file, facts.st_size + 1)
-        while len(data) < facts.st_size and (more := os.read(file, facts.st_size)):
-            data += more
+        data = os.read(file, _SMALL)
+        if len(data) == _SMALL:
+            data += b"".join(iter(lambda: os.read(file, _LARGE), b""))
     finally:
         os.close(file)
-    return Content(name, _stamp(facts), data)
+    return data
 
 
 def _read_object(path: RemotePath) -> Content:
     try:
-        return Content(path.name, None, path.read_bytes())
+        return Content(path.name, path.read_bytes())
     except FileNotFoundError:
-        return Content(path.name, None, None)
+        return Content(path.name, None)
 
 
-def _remote_stamps(folder: RemotePath, suffix: str) -> dict[str, str]:
+def _remote_stamps(folder: RemotePath, suffix: str) -> dict[str, int | str]:
     with reaching(folder):
         try:
             found: list[dict[str, Any]] = folder.fs.ls(folder.path, detail=True)

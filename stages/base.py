@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pipeline.config import meaning, to_plain
@@ -123,13 +124,13 @@ class Stage(ABC):
         }
 
     def _group(self, group: str) -> Any:
-        from pipeline.backbones import parse_backbone  # brings torch along, which `submit --help` need not wait for
+        from pipeline.backbones import parse_backbone  # with its base classes, `submit --help` need not wait for it
 
         values = getattr(self.experiment, group)
         # on which device a backbone runs is no part of what it is
         return meaning(parse_backbone(values)) if group == "backbone" else to_plain(values)
 
-    @property
+    @cached_property  # a stage's is asked for often, and that of all stages before it with it
     def digest(self) -> str:
         """Hex SHA-256 of :meth:`meaning`."""
         return digest(self.meaning())

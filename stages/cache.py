@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from pipeline.caching import CacheJob, CacheSettings, compare_again, estimate
+from pipeline.caching.settings import CacheSettings
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.estimate import Estimate
-from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
-from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import read_commits, record_path
 from pipeline.representation_store.tally import tally
-from pipeline.representation_store.verify import discard, verify
 from pipeline.run_record import recall
 from pipeline.sealed import DamagedError
 from stages.base import SetAside, Stage, Status, Unit
+
+if TYPE_CHECKING:
+    from pipeline.caching.job import CacheJob
 
 
 class Cache(Stage):
@@ -57,6 +57,9 @@ class Cache(Stage):
     @cached_property
     def job(self) -> CacheJob:
         """The work, over the tars that lie there now."""
+        from pipeline.caching.job import CacheJob
+        from pipeline.images.packed import open_packed
+
         source = self.before("pack").folder if self.inputs() else self.experiment.dataset
         settings = CacheSettings(**{name: getattr(self.config, name) for name in field_names(CacheSettings)})
         stores = {stage.store_path: stage.experiment.backbone for stage in (self, *self.beside)}
@@ -104,6 +107,8 @@ class Cache(Stage):
 
     def estimate(self, batches: int) -> Estimate:
         """Forward passes, bytes, files, and hours by what is known of this backbone's speed."""
+        from pipeline.caching.estimate import estimate
+
         return estimate(self.job, batches=batches)
 
     def run(self, unit: Unit, progress: Progress) -> None:
@@ -134,6 +139,8 @@ class Cache(Stage):
 
     def set_aside(self) -> Iterator[SetAside]:
         """From the commit records."""
+        from pipeline.representation_store import RepresentationStore
+
         if recall(self.store_path) is None:
             return
         store = RepresentationStore.open(self.store_path)
@@ -148,18 +155,25 @@ class Cache(Stage):
         return [problem for stage in (self, *self.beside) for problem in stage._verify(progress)]
 
     def _verify(self, progress: Progress) -> list[str]:
+        from pipeline.representation_store.verify import discard, verify
+
         problems = verify(self.store_path, progress)
         discard(self.store_path, problems)
         return [str(problem) for problem in problems]
 
     def recompute(self, rows: int, seed: int, progress: Progress) -> list[str]:
         """Embed random rows of the store again, from their images."""
+        from pipeline.caching.again import compare_again
+        from pipeline.representation_store.verify import discard
+
         problems = compare_again(self.job, rows, seed, progress)
         discard(self.store_path, problems)
         return [str(problem) for problem in problems]
 
     def summary(self) -> list[str]:
         """What the store holds."""
+        from pipeline.representation_store import RepresentationStore
+
         status, layout = self.status(), RepresentationStore.open(self.store_path).layout
         own = [
             f"cache: {status.samples} rows × {len(layout.views)} views × {layout.width} in {status.done} units, "

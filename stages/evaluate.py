@@ -10,38 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 
-from pipeline.backbones import make_backbone
 from pipeline.config import config, to_plain
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
-from pipeline.evaluation import (
-    Contender,
-    Scorer,
-    collection_results,
-    read_rows,
-    row_table,
-    score_all,
-    write_table,
-)
-from pipeline.evaluation.contenders import BASELINES, Role, describe, trained, untrained
 from pipeline.files import read_json, sha256_file, write_bytes, write_json
 from pipeline.heads import make_head
-from pipeline.heads.base import LinearClassifier, Summary
-from pipeline.images.packed import open_packed
 from pipeline.places import OutputPlace, Place
-from pipeline.probing.saved import load_probe
 from pipeline.progress import Progress
-from pipeline.report import About, as_markdown, as_text, write_report
-from pipeline.report.thumbnails import add_thumbnails
-from pipeline.representation_store import RepresentationStore
-from pipeline.training.summary import summarise
 from pipeline.training.sweep import points
 from stages.base import SetAside, Stage, Status, Unit, is_done, make_stage
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.evaluation import Contender
+    from pipeline.evaluation.contenders import Role
+    from pipeline.heads.base import LinearClassifier, Summary
 
 UPSTREAM = "upstream"
 VIEW = "center"
@@ -136,6 +124,9 @@ class Evaluate(Stage):
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Cache the dataset if need be, score every contender, write rows, thumbnails and, last, the result."""
+        from pipeline.evaluation import Scorer, collection_results, read_rows, row_table, score_all, write_table
+        from pipeline.representation_store import RepresentationStore
+
         cache = self.cache_of(unit.id)
         if unit.id != UPSTREAM:
             complete(cache, progress)
@@ -158,11 +149,16 @@ class Evaluate(Stage):
 
     @property
     def _device(self) -> torch.device:
+        import torch
+
         name = self.config.device
         return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
     def _add_thumbnails(self, unit: str, cache: Stage, extremes: Mapping[str, Any] | None) -> None:
         """Show the extremes of a downstream dataset; upstream images stay where they are."""
+        from pipeline.images.packed import open_packed
+        from pipeline.report.thumbnails import add_thumbnails
+
         items = [item for key in ("least_certain", "most_certain") for item in (extremes or {}).get(key, ())]
         if unit == UPSTREAM or not items:
             for item in items:
@@ -180,6 +176,8 @@ class Evaluate(Stage):
     @cached_property
     def _contenders(self) -> list[Contender]:
         """The experiment's head first, then those beside it, then the baselines that are not among them."""
+        from pipeline.evaluation.contenders import BASELINES, describe, untrained
+
         head, seeds = self.experiment.head, self.experiment.stages["train_head"].seeds
         found = self._trained(describe(head), "head", head)
         for name, values in self._compared().items():
@@ -193,6 +191,8 @@ class Evaluate(Stage):
 
     def _trained(self, name: str, role: Role, head: Mapping[str, Any]) -> list[Contender]:
         """A head's seeds; where values were swept, at each point, of which the first has the role."""
+        from pipeline.evaluation.contenders import trained
+
         stage = make_stage("train_head", self.experiment.with_head(head))
         return [
             trained(
@@ -208,6 +208,11 @@ class Evaluate(Stage):
     @cached_property
     def _summary(self) -> Summary:
         """Of the upstream store, with the probe on all rows, or the backbone's own classifier."""
+        from pipeline.backbones import make_backbone
+        from pipeline.probing.saved import load_probe
+        from pipeline.representation_store import RepresentationStore
+        from pipeline.training.summary import summarise
+
         classifier: LinearClassifier | None
         if "probe" in self.inputs():
             classifier = load_probe(self.before("probe").folder)
@@ -222,6 +227,9 @@ class Evaluate(Stage):
 
     def finish(self, progress: Progress) -> None:
         """Write the report, its plots, the table, and last ``results.json``."""
+        from pipeline.evaluation.contenders import describe
+        from pipeline.report import About, as_markdown, write_report
+
         if self._all_results.exists():
             return
         results = self._results()
@@ -265,6 +273,8 @@ class Evaluate(Stage):
 
     def summary(self) -> list[str]:
         """The table of results, and where the report is."""
+        from pipeline.report.table import as_text
+
         return [*as_text(self._results()), f"evaluate: {self.folder / 'report.html'}"]
 
 

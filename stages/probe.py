@@ -6,29 +6,28 @@ The exact solver fits one fold a unit; the streaming solver fits all of them in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import torch
 from pydantic import Field
 
 from pipeline.config import config, field_names
 from pipeline.errors import UserError
 from pipeline.files import read_json, sweep_partials
-from pipeline.heads.base import LinearClassifier
 from pipeline.interruption import stop_if_asked
 from pipeline.places import OutputPlace, Place
-from pipeline.probing.exact import fit_probe
 from pipeline.probing.saved import FITTED, NAME, fold_name, load_probe, save_probe
-from pipeline.probing.scoring import Census, out_of_fold_scores
 from pipeline.probing.settings import ProbeSettings, is_streamed
-from pipeline.probing.stream import Means, clear, fit_stream
 from pipeline.progress import Progress
-from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.records import committed_units, record_path
-from pipeline.representation_store.verify import discard, score_problems
 from pipeline.run_record import RUN_RECORD, check_record, refuse_other
 from pipeline.sealed import read_sealed, write_sealed
 from stages.base import Stage, Status, Unit
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.heads.base import LinearClassifier
+    from pipeline.representation_store import RepresentationStore
 
 ALL_FOLDS = "all"  # id of the streaming solver's one unit
 
@@ -76,7 +75,7 @@ class Probe(Stage):
             UserError: the store holds the scores of the backbone's own classifier, or of another probe.
         """
         super().prepare()
-        store = RepresentationStore.open(self.store_path)
+        store = self._store()
         if store.run["classifier"]:
             raise UserError(
                 f"probe: {self.store_path} already holds the scores of the backbone's own classifier. "
@@ -105,10 +104,17 @@ class Probe(Stage):
 
     @property  # asked anew: the cache may grow between
     def _streamed(self) -> bool:
-        return is_streamed(RepresentationStore.open(self.store_path), self.settings)
+        return is_streamed(self._store(), self.settings)
+
+    def _store(self) -> RepresentationStore:
+        from pipeline.representation_store import RepresentationStore
+
+        return RepresentationStore.open(self.store_path)
 
     @property
     def _device(self) -> torch.device:
+        import torch
+
         try:
             device = torch.device(self.config.device)
         except RuntimeError:
@@ -119,7 +125,10 @@ class Probe(Stage):
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Fit the probe that never sees one fold, or all probes."""
-        store = RepresentationStore.open(self.store_path)
+        from pipeline.probing.exact import fit_probe
+        from pipeline.probing.stream import Means, fit_stream
+
+        store = self._store()
         if unit.id == ALL_FOLDS:
             means = Means(
                 device=self._device,
@@ -136,10 +145,13 @@ class Probe(Stage):
 
         The exact solver fits that probe here.
         """
+        from pipeline.probing.exact import fit_probe
+        from pipeline.probing.stream import clear
+
         if self._finished.exists():
             return
         clear(self.folder)
-        store = RepresentationStore.open(self.store_path)
+        store = self._store()
         self._score_all(store, progress)
         if self._streamed:
             write_sealed(self._finished, {**read_sealed(self._record(FITTED)), **self._facts(store)})
@@ -163,6 +175,8 @@ class Probe(Stage):
         return self._record(NAME)  # of the probe on all rows, which is the last thing made
 
     def _score(self, store: RepresentationStore, unit: int, folds: Sequence[LinearClassifier]) -> None:
+        from pipeline.probing.scoring import out_of_fold_scores
+
         scores = out_of_fold_scores(store, unit, folds, self.settings)
         checksums = store.write_scores(unit, scores)
         sweep_partials(self.records / "commits")
@@ -170,6 +184,8 @@ class Probe(Stage):
 
     def _facts(self, store: RepresentationStore) -> dict[str, Any]:
         """What came out, out of fold, and the penalty of each probe."""
+        from pipeline.probing.scoring import Census
+
         census = Census(store, self.settings)
         for unit in store.counts():
             census.add(unit)
@@ -198,7 +214,9 @@ class Probe(Stage):
 
     def verify(self, progress: Progress) -> list[str]:
         """Check probes and scores against their records; the records of bad ones go, so that they are made again."""
-        store = RepresentationStore.open(self.store_path)
+        from pipeline.representation_store.verify import discard, score_problems
+
+        store = self._store()
         problems = [problem for name in (*self._fold_names(), NAME) for problem in self._bad_probe(name)]
         if self._streamed:
             problems += self._bad_probe(NAME, FITTED)
@@ -226,4 +244,6 @@ class Probe(Stage):
 
 
 def _on(classifier: LinearClassifier, device: torch.device) -> LinearClassifier:
+    from pipeline.heads.base import LinearClassifier
+
     return LinearClassifier(weight_CD=classifier.weight_CD.to(device), bias_C=classifier.bias_C.to(device))

@@ -7,32 +7,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from pipeline.backbones import make_backbone, parse_backbone, uncompiled
-from pipeline.backbones.base import Backbone
 from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
-from pipeline.evaluation.contenders import describe
 from pipeline.fetching import local_copy
 from pipeline.files import read_json
-from pipeline.images.packed import open_packed
 from pipeline.places import LocalPath, Place
 from pipeline.progress import Progress
-from pipeline.release.assemble import Include, assemble, carries
 from pipeline.release.bundle import CONFIG, Bundle, verify_bundle, write_bundle
-from pipeline.release.card import kept_results, model_card
-from pipeline.release.check import NOT_CHECKED, first_batch, self_check
-from pipeline.release.licence import Licence, backbone_licence
-from pipeline.release.model import load_model
-from pipeline.representation_store import RepresentationStore
-from pipeline.training.checkpoints import Checkpoint, read_checkpoint
+from pipeline.release.licence import Include, Licence, backbone_licence
 from pipeline.training.sweep import points, seed_folder
 from stages.base import Stage, Status, Unit, make_stage
+
+if TYPE_CHECKING:
+    from pipeline.backbones.base import Backbone
+    from pipeline.training.checkpoints import Checkpoint
 
 
 class Release(Stage):
@@ -99,6 +93,8 @@ class Release(Stage):
         Raises:
             UserError: no head of this seed is trained, or heads at several points, or a stage before is not done.
         """
+        from pipeline.evaluation.contenders import describe
+
         if (self.bundle / CONFIG).exists():
             return []
         self._head_folder()
@@ -110,6 +106,9 @@ class Release(Stage):
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Write a candidate, load it, compare it with what was evaluated, write the bundle."""
+        from pipeline.release.card import model_card
+        from pipeline.training.checkpoints import read_checkpoint
+
         bar = progress.bar("release", 3, "steps")
         backbone = make_backbone(uncompiled(self.experiment.backbone))
         checkpoint = read_checkpoint(self._head_folder())
@@ -126,6 +125,10 @@ class Release(Stage):
         bar.close()
 
     def _assembled(self, checkpoint: Checkpoint, backbone: Backbone) -> Bundle:
+        from pipeline.evaluation.contenders import describe
+        from pipeline.release.assemble import assemble, carries
+        from pipeline.release.card import kept_results
+
         licence = self._licence()
         about = make_dataset(self.experiment.dataset).about
         summary = checkpoint.record["summary"]
@@ -158,6 +161,10 @@ class Release(Stage):
     # -- the check
 
     def _checked(self, candidate: Path, alone: Backbone) -> Mapping[str, Any]:
+        from pipeline.release.check import NOT_CHECKED, first_batch, self_check
+        from pipeline.release.model import load_model
+        from pipeline.representation_store import RepresentationStore
+
         weights = self.experiment.backbone.get("path")
         model = load_model(candidate, device=alone.device, backbone_weights=None if weights is None else Path(weights))
         upstream = RepresentationStore.open(self.before("cache").folder / "store")
@@ -170,6 +177,10 @@ class Release(Stage):
 
     def _scored(self, dataset: str) -> dict[str, float]:
         """Key → the uncertainty that the evaluation stored for the released head."""
+        import numpy as np
+
+        from pipeline.evaluation.contenders import describe
+
         primary = next(
             item["primary"] for result in self._results for item in result["contenders"] if item["role"] == "head"
         )
@@ -180,6 +191,8 @@ class Release(Stage):
 
     def _tars(self, dataset: str) -> tuple[Place, ...]:
         """The tars that the evaluation packed of a downstream dataset."""
+        from pipeline.images.packed import open_packed
+
         values = self.experiment.downstream[dataset]
         if values["kind"] == "webdataset":
             return open_packed(values).paths
@@ -196,6 +209,8 @@ class Release(Stage):
 
     def verify(self, progress: Progress) -> list[str]:
         """Check every hash and load it; the config of a bad bundle goes, so that it is made again."""
+        from pipeline.release.model import load_model
+
         problems = verify_bundle(self.bundle)
         if not problems:
             weights = self.experiment.backbone.get("path")

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pipeline.backbones import make_backbone
 from pipeline.config import config
 from pipeline.errors import UserError
-from pipeline.heads import make_head
-from pipeline.heads.base import LinearClassifier
 from pipeline.places import OutputPlace, Place
-from pipeline.probing.saved import load_probe
 from pipeline.progress import Progress
-from pipeline.representation_store import RepresentationStore
-from pipeline.training.checkpoints import RECORD, load_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.log import TrainingLog
-from pipeline.training.loop import LOG, train
 from pipeline.training.state import state_step
 from pipeline.training.subset import SubsetConfig, check_names, content, limit
-from pipeline.training.summary import summarise
-from pipeline.training.sweep import head_folders, points
-from pipeline.world import current_world
+from pipeline.training.sweep import RECORD, head_folders, points, was_trained
 from stages.base import Stage, Status, Unit
+
+if TYPE_CHECKING:
+    from pipeline.heads.base import LinearClassifier
 
 HEADS = "heads"  # id of the one unit
 
@@ -68,6 +62,8 @@ class TrainHead(Stage):
         Raises:
             UserError: a stage before is not done, or its store has not the classes or units that are asked for.
         """
+        from pipeline.representation_store import RepresentationStore
+
         if self._done():
             return []
         for name in self.inputs():
@@ -88,6 +84,11 @@ class TrainHead(Stage):
 
         Where a process group has been initialised, all its processes run the unit together, see :mod:`pipeline.world`.
         """
+        from pipeline.representation_store import RepresentationStore
+        from pipeline.training.loop import train
+        from pipeline.training.summary import summarise
+        from pipeline.world import current_world
+
         with current_world().together():
             store = limit(RepresentationStore.open(self.store_path), self.config)
             summary = summarise(store, self._classifier())
@@ -101,6 +102,10 @@ class TrainHead(Stage):
         )
 
     def _classifier(self) -> LinearClassifier | None:
+        from pipeline.backbones import make_backbone
+        from pipeline.heads import make_head
+        from pipeline.probing.saved import load_probe
+
         if not make_head(self.experiment.head).needs.classifier:
             return None
         if self.config.task_loss == "probe":
@@ -114,7 +119,7 @@ class TrainHead(Stage):
         """Done or not, and the samples that each head has seen by the last checkpoint."""
         done = self._done()
         steps = self.config.total_steps if done else state_step(self.folder)
-        trained = make_head(self.experiment.head).needs.training
+        trained = not done or was_trained(self.head_folders()[0])
         return Status(
             done=int(done),
             total=1,
@@ -124,6 +129,8 @@ class TrainHead(Stage):
 
     def verify(self, progress: Progress) -> list[str]:
         """Load every head against its hash; the record of a bad one is removed, so that the run is made again."""
+        from pipeline.training.checkpoints import load_head
+
         problems = []
         for folder in self.head_folders():
             try:
@@ -135,6 +142,8 @@ class TrainHead(Stage):
 
     def summary(self) -> list[str]:
         """Final loss and speed of each seed, and where the heads lie."""
+        from pipeline.training.loop import LOG
+
         lines = []
         named = ((point.name, seed) for point in points(self.config) for seed in self.config.seeds)
         for (point, seed), folder in zip(named, self.head_folders(), strict=True):

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from pipeline.backbones.base import Backbone, Group, Network, Tap, groups
 from pipeline.backbones.settings import BackboneConfig
+from pipeline.backbones.tap import Tap
 from pipeline.config import parse, to_plain
 from pipeline.digests import digest
-from pipeline.discovery import implementation
+from pipeline.discovery import implementation, module_of
+from pipeline.on_demand import on_demand
+from pipeline.settings import parse_settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pipeline.backbones.base import Backbone, Group, Network, groups
+else:
+    __getattr__ = on_demand(__name__, {"base": ("Backbone", "Group", "groups")})
 
 __all__ = [
     "Backbone",
@@ -25,25 +32,33 @@ __all__ = [
     "pinned",
     "uncompiled",
 ]
-SOURCES = "pipeline.backbones.sources"
+SOURCES, WHAT = "pipeline.backbones.sources", "backbone source"
+
+
+def _source(values: Mapping[str, Any]) -> str:
+    """``timm`` unless ``values`` name another."""
+    return str(values.get("source", "timm"))
 
 
 def network_class(values: Mapping[str, Any]) -> type[Network]:
-    """The network defined in ``pipeline/backbones/sources/<source>.py``, ``timm`` unless ``values`` name another.
+    """The network defined in ``pipeline/backbones/sources/<source>.py``.
 
     Raises:
         UserError: there is no such source; lists the valid names.
     """
-    return implementation(SOURCES, str(values.get("source", "timm")), "backbone source", Network)
+    from pipeline.backbones.base import Network  # brings torch along
+
+    return implementation(SOURCES, _source(values), WHAT, Network)
 
 
 def parse_backbone(values: Mapping[str, Any], where: str = "backbone") -> BackboneConfig:
-    """The checked config of a backbone, of the class that its source defines; reads nothing else.
+    """The checked config of a backbone, of the class that its source defines; waits for torch only if it must.
 
     Raises:
         UserError: an unknown source, unknown keys, values out of range or that do not go together.
     """
-    config: BackboneConfig = parse(network_class(values).Config, values, where)
+    module = module_of(SOURCES, _source(values), WHAT)
+    config: BackboneConfig = parse_settings(values, where, module, lambda: network_class(values))
     return config
 
 
@@ -57,8 +72,11 @@ def make_backbone(values: Mapping[str, Any], *, carried: Mapping[str, Tensor] | 
     Raises:
         UserError: wrong values, unknown model, weights that cannot be had or do not fit, no such device or tap.
     """
-    config = parse_backbone(values)
-    return Backbone(network_class(values)(config, carried), _tap(config))  # type: ignore[call-arg]
+    from pipeline.backbones.base import Backbone  # brings torch along
+
+    cls = network_class(values)
+    config = parse(cls.Config, values, "backbone")
+    return Backbone(cls(config, carried), _tap(config))  # type: ignore[call-arg]
 
 
 def make_backbones(values: Sequence[Mapping[str, Any]]) -> list[Backbone]:
@@ -67,14 +85,17 @@ def make_backbones(values: Sequence[Mapping[str, Any]]) -> list[Backbone]:
     Raises:
         UserError: as for :func:`make_backbone`.
     """
+    from pipeline.backbones.base import Backbone  # brings torch along
+
     loaded: dict[str, Network] = {}
     backbones = []
     for item in values:
-        config = parse_backbone(item)
+        cls = network_class(item)
+        config = parse(cls.Config, item, "backbone")
         plain = {key: value for key, value in to_plain(config).items() if key not in config.of_the_tap}
         mark = digest(plain)
         if mark not in loaded:
-            loaded[mark] = network_class(item)(config, None)  # type: ignore[call-arg]
+            loaded[mark] = cls(config, None)  # type: ignore[call-arg]
         backbones.append(Backbone(loaded[mark], _tap(config)))
     return backbones
 

@@ -8,30 +8,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from pipeline.backbones.tap import Tap
 from pipeline.heads.base import LinearClassifier
 from pipeline.images.preprocessing import Preprocessing
-
-Pooling = Literal["auto", "cls", "mean", "cls+mean"]
-LAST = -1  # the layer of a tap: after the last one, and whatever normalisation follows it
-
-
-@dataclass(frozen=True)
-class Tap:
-    """Where a representation is taken: from the output of which layer, and how it becomes one vector an image.
-
-    Attributes:
-        layer: ``LAST``, or the number of a layer from 0.
-        pooling: ``auto`` is what the network's own head does.
-    """
-
-    layer: int = LAST
-    pooling: Pooling = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)

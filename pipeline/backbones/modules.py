@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from pipeline.backbones.base import LAST, Network, Tap, Tried
+from pipeline.backbones.base import Network, Tried
 from pipeline.backbones.devices import channels_last_of, compiled_of, compute_of, device_of
 from pipeline.backbones.settings import ModuleConfig
+from pipeline.backbones.tap import LAST, Tap
 from pipeline.config import to_plain
 from pipeline.errors import UserError
 from pipeline.heads.base import LinearClassifier

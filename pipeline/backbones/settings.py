@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pipeline.backbones.base import Pooling
+from pipeline.backbones.tap import Pooling
 from pipeline.config import config
 from pipeline.images.preprocessing import Interpolation
 

@@ -9,7 +9,8 @@ from pydantic import Field
 from pipeline.caching.budget import Share
 from pipeline.config import config
 from pipeline.images.views import AugmentationConfig
-from pipeline.representation_store import Compressor, Dtype
+from pipeline.representation_store.compression import Compressor
+from pipeline.representation_store.encoding import Dtype
 
 
 @config

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.config import parse
+from pipeline.config import parse, to_plain
 from pipeline.datasets.base import Dataset
-from pipeline.discovery import implementation, names
-from pipeline.errors import UserError
+from pipeline.discovery import implementation, module_of, names
+from pipeline.settings import kind_of, parse_settings
+
+PACKAGE, WHAT = "pipeline.datasets", "dataset"
 
 
 def dataset_names() -> list[str]:
     """The kinds of dataset there are."""
-    return names("pipeline.datasets")
+    return names(PACKAGE)
 
 
 def dataset_class(name: str) -> type[Dataset]:
@@ -21,18 +23,22 @@ def dataset_class(name: str) -> type[Dataset]:
     Raises:
         UserError: there is no such dataset; lists the valid names.
     """
-    return implementation("pipeline.datasets", name, "dataset", Dataset)
+    return implementation(PACKAGE, name, WHAT, Dataset)
 
 
-def make_dataset(values: Any, where: str = "dataset") -> Dataset:
-    """The dataset that ``{kind: <name>, root: …, …}`` describes. Reads nothing yet.
+def check_dataset(values: Any, where: str = "dataset") -> dict[str, Any]:
+    """``{kind: <name>, …}`` with every value filled in and checked; waits for the reader's packages only if it must.
 
     Raises:
         UserError: no or unknown ``kind``, unknown keys, values out of range.
     """
-    values = dict(values)
-    kind = values.pop("kind", None)
-    if kind is None:
-        raise UserError(f"{where}.kind: needs the name of a dataset reader. Valid: {', '.join(dataset_names())}.")
-    reader = dataset_class(str(kind))
+    kind, values = kind_of(values, where, PACKAGE, WHAT)
+    settings = parse_settings(values, where, module_of(PACKAGE, kind, WHAT), lambda: dataset_class(kind))
+    return {"kind": kind, **to_plain(settings)}
+
+
+def make_dataset(values: Any, where: str = "dataset") -> Dataset:
+    """The dataset that ``{kind: <name>, …}`` describes, which reads nothing yet; errors as of :func:`check_dataset`."""
+    kind, values = kind_of(values, where, PACKAGE, WHAT)
+    reader = dataset_class(kind)
     return reader(parse(reader.Config, values, where))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.config import parse
-from pipeline.discovery import implementation, names
-from pipeline.errors import UserError
-from pipeline.heads.base import Head
+from pipeline.config import parse, to_plain
+from pipeline.discovery import implementation, module_of, names
+from pipeline.settings import kind_of, parse_settings
+
+if TYPE_CHECKING:
+    from pipeline.heads.base import Head
+
+PACKAGE, WHAT = "pipeline.heads", "head"
 
 
 def head_names() -> list[str]:
     """The heads there are."""
-    return names("pipeline.heads")
+    return names(PACKAGE)
 
 
 def head_class(name: str) -> type[Head]:
@@ -21,23 +25,24 @@ def head_class(name: str) -> type[Head]:
     Raises:
         UserError: there is no such head; lists the valid names.
     """
-    return implementation("pipeline.heads", name, "head", Head)
+    from pipeline.heads.base import Head  # brings torch along
+
+    return implementation(PACKAGE, name, WHAT, Head)
 
 
-def parse_head(values: Any, where: str = "head") -> tuple[str, Any]:
-    """``{kind: <name>, …}`` → the head's name and its checked config.
+def check_head(values: Any, where: str = "head") -> dict[str, Any]:
+    """``{kind: <name>, …}`` with every value filled in and checked; waits for torch only if it must.
 
     Raises:
         UserError: no or unknown ``kind``, unknown keys, values out of range.
     """
-    values = dict(values)
-    kind = values.pop("kind", None)
-    if kind is None:
-        raise UserError(f"{where}.kind: needs the name of a head. Valid: {', '.join(head_names())}.")
-    return str(kind), parse(head_class(str(kind)).Config, values, where)
+    kind, values = kind_of(values, where, PACKAGE, WHAT)
+    settings = parse_settings(values, where, module_of(PACKAGE, kind, WHAT), lambda: head_class(kind))
+    return {"kind": kind, **to_plain(settings)}
 
 
 def make_head(values: Any, *, seed: int = 0) -> Head:
-    """The head that ``{kind: <name>, …}`` describes, not yet prepared."""
-    name, config = parse_head(values)
-    return head_class(name)(config, seed=seed)
+    """The head that ``{kind: <name>, …}`` describes, not yet prepared; errors as of :func:`check_head`."""
+    kind, values = kind_of(values, WHAT, PACKAGE, WHAT)
+    cls = head_class(kind)
+    return cls(parse(cls.Config, values, WHAT), seed=seed)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import safetensors.torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from pipeline.files import sha256_file, write_bytes
-from pipeline.heads.base import LinearClassifier
 from pipeline.places import Place
 from pipeline.sealed import read_sealed, write_sealed
+
+if TYPE_CHECKING:  # which probes are there is known without torch
+    from torch import Tensor
+
+    from pipeline.heads.base import LinearClassifier
 
 NAME = "probe"  # of the probe on all rows
 FITTED = "all-rows"  # record of that probe between its fit and the scoring of all rows, when it gets its own
@@ -34,6 +35,8 @@ def fold_name(fold: int) -> str:
 
 def over_raw(weight_CD: Tensor, bias_C: Tensor, mean_D: Tensor, scale: float) -> LinearClassifier:
     """The same classifier over raw representations: centring and scaling go into weight and bias."""
+    from pipeline.heads.base import LinearClassifier
+
     weight_CD = weight_CD.cpu().double() / scale
     bias_C = bias_C.cpu().double() - weight_CD @ mean_D.double()
     return LinearClassifier(weight_CD=weight_CD.float(), bias_C=bias_C.float())
@@ -49,8 +52,10 @@ def save_probe(folder: Place, name: str, probe: Probe, *, record: str | None = N
         record: name of the record, without ``.json``; None = that of the probe.
         more: further facts, plain values.
     """
+    from safetensors.torch import save
+
     path = folder / f"{name}.safetensors"
-    write_bytes(path, safetensors.torch.save({"weight": probe.classifier.weight_CD, "bias": probe.classifier.bias_C}))
+    write_bytes(path, save({"weight": probe.classifier.weight_CD, "bias": probe.classifier.bias_C}))
     write_sealed(folder / f"{record or name}.json", {**probe.facts, **more, "sha256": sha256_file(path)})
 
 
@@ -60,6 +65,10 @@ def load_probe(folder: Place, name: str = NAME, *, record: str | None = None) ->
     Raises:
         UserError: there is none, or its bytes are not those of its record.
     """
+    from safetensors.torch import load
+
+    from pipeline.heads.base import LinearClassifier
+
     path, facts = folder / f"{name}.safetensors", folder / f"{record or name}.json"
     if not facts.is_file() or not path.is_file():
         raise UserError(f"no {name} in {folder}. Make it with `submit stage=probe`.")
@@ -67,5 +76,5 @@ def load_probe(folder: Place, name: str = NAME, *, record: str | None = None) ->
         raise UserError(
             f"{path} is damaged: its SHA-256 is not that of {facts.name}. Remove both, and `submit stage=probe`."
         )
-    tensors = safetensors.torch.load(path.read_bytes())
+    tensors = load(path.read_bytes())
     return LinearClassifier(weight_CD=tensors["weight"], bias_C=tensors["bias"])

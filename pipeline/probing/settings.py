@@ -8,14 +8,16 @@ is said of a row comes from the probe that never saw its fold. Copies of one ima
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from pipeline.config import config
 from pipeline.errors import UserError
-from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.tally import tally
+
+if TYPE_CHECKING:
+    from pipeline.representation_store import RepresentationStore
 
 Positive = Annotated[int, Field(ge=1)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +14,8 @@ from pipeline.backbones.base import Backbone
 from pipeline.config import to_plain
 from pipeline.errors import UserError
 from pipeline.release.bundle import Bundle
-from pipeline.release.licence import Licence
+from pipeline.release.licence import Include, Licence
 from pipeline.training.checkpoints import Checkpoint, restore_head
-
-Include = Literal["auto", "yes", "no"]
 
 
 def carries(backbone: Backbone, licence: Licence, include: Include, max_mb: float) -> bool:

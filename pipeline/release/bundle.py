@@ -17,15 +17,16 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import safetensors
-import safetensors.torch
-from torch import Tensor
+from safetensors import safe_open
 
 from pipeline.digests import digest
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file, sync_folder, write_bytes, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = "hedgerow-model"
 VERSION = 1  # raised when an older reader could not read the bundle rightly
@@ -55,10 +56,12 @@ class Bundle:
 
 def write_bundle(folder: Path, bundle: Bundle, card: str) -> None:
     """Write a bundle into a temporary folder beside ``folder``, then rename it; an older bundle there is replaced."""
+    from safetensors.torch import save  # brings torch along
+
     temporary = folder.with_name(f".{folder.name}.writing")
     _remove(temporary)  # of a writer that was killed
     temporary.mkdir(parents=True)
-    write_bytes(temporary / WEIGHTS, safetensors.torch.save(_separate(bundle.tensors)))
+    write_bytes(temporary / WEIGHTS, save(_separate(bundle.tensors)))
     write_bytes(temporary / CARD, card.encode())
     config = {
         **bundle.config,
@@ -86,7 +89,7 @@ def read_bundle(folder: Path) -> Bundle:
     """
     config = _read_config(folder)
     _require_intact(folder, WEIGHTS, config)
-    with safetensors.safe_open(folder / WEIGHTS, framework="pt") as file:
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     return Bundle(config=config, tensors=tensors)
 

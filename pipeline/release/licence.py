@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.backbones import network_class
 from pipeline.backbones.settings import BackboneConfig
 
+Include = Literal[
+    "auto", "yes", "no"
+]  # the weights in a release; auto: if the licence permits and they are small enough
 #: Licences that let anyone pass the weights on. Identifiers of https://spdx.org/licenses/, in lower case.
 PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-4.0"})
 

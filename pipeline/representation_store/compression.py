@@ -7,12 +7,11 @@ Blosc gives other bytes with other numbers of threads; zarr sets it to one threa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from zarr.abc.codec import BytesBytesCodec
-from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-from zarr.codecs.blosc import CName, Shuffle
+if TYPE_CHECKING:
+    from zarr.abc.codec import BytesBytesCodec
+    from zarr.codecs.blosc import CName, Shuffle
 
 Compressor = Literal[
     "none", "zstd", "blosc-lz4-shuffle", "blosc-lz4-bitshuffle", "blosc-zstd-shuffle", "blosc-zstd-bitshuffle"
@@ -27,6 +26,9 @@ _BLOSC: Mapping[str, tuple[CName, Shuffle]] = {
 
 def codecs(compressor: str, level: int, dtype: str) -> list[BytesBytesCodec]:
     """What an inner chunk of an array of ``dtype`` goes through, in order, after it is bytes."""
+    import numpy as np  # here, so that the names of compressors are known without them
+    from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+
     if compressor == "none":
         return [Crc32cCodec()]
     if compressor == "zstd":

@@ -12,6 +12,7 @@ from pipeline.places import Place
 from pipeline.sealed import DamagedError, read_sealed, unseal, write_sealed
 
 SUFFIX = ".json"
+TALLY = "telemetry/tally.json"  # in a store: what :mod:`pipeline.representation_store.tally` remembers of its records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,12 @@ def write_commit(folder: Place, commit: Commit) -> None:
         "checksums": dict(commit.checksums),
     }
     write_sealed(record_path(folder, commit.unit), plain)
+
+
+def withdraw_commit(store: Place, unit: int) -> None:
+    """Take the record of a unit back, so that it is done again."""
+    record_path(store / "commits", unit).unlink(missing_ok=True)
+    (store / TALLY).unlink(missing_ok=True)  # the new record may be given the inode of the old one
 
 
 def read_commit(path: Place) -> Commit:

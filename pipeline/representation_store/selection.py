@@ -6,11 +6,13 @@ N rows of the committed units, in order.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.representation_store.store import RepresentationStore
+if TYPE_CHECKING:
+    from pipeline.representation_store.store import RepresentationStore
 
 Mask = NDArray[np.bool_]
 

@@ -32,6 +32,7 @@ from pipeline.representation_store.records import (
     committed_units,
     read_commit,
     record_path,
+    withdraw_commit,
     write_commit,
 )
 from pipeline.representation_store.rows import UnitRows, check_rows
@@ -301,7 +302,7 @@ class RepresentationStore:
 
     def withdraw(self, unit: int) -> None:
         """Take a unit's commit back, so that it is done again."""
-        record_path(self.commits, unit).unlink(missing_ok=True)
+        withdraw_commit(self.path, unit)
         self._forget(unit)
 
     def shard_path(self, array: str, unit: int) -> Place:

@@ -3,8 +3,9 @@
 A unit is done when its commit record is there, and that is asked of the folder each time. What is small is read and
 checked in full: all of a store of at most :data:`FEW` units, and of a larger one the records that are new since the
 last time, if they are at most so many. Beyond that, records are only looked at (one that has not the form in which
-records are written is checked too), and what they tell is remembered in ``telemetry/tally.json``, with the time and
-size of each file. Where these differ it is asked again. ``submit verify`` reads everything.
+records are written is checked too), and what they tell is remembered in ``telemetry/tally.json``, with the inode of
+each file (in an object store its tag): a record is written by putting a new file in its place, so where that is another
+one it is looked at again, and a listing is all that the others cost. ``submit verify`` reads everything.
 """
 
 from __future__ import annotations
@@ -14,25 +15,23 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple
 
-from pipeline.digests import canonical_json
 from pipeline.errors import UserError
 from pipeline.files import write_bytes
 from pipeline.many_files import file_names, file_stamps, read_files
-from pipeline.places import Place, is_remote
-from pipeline.representation_store.records import SUFFIX, parse_commit
+from pipeline.places import Place
+from pipeline.representation_store.records import SUFFIX, TALLY, parse_commit
 from pipeline.run_record import RUN_COPY, RUN_RECORD, recall
 from pipeline.sealed import DamagedError
 
 FEW = 1000
-TALLY = "telemetry/tally.json"
-_COLUMNS = ("names", "stamps", "rows", "quarantined")
+_COLUMNS = ("names", "stamps", "rows")
 
 #: A record as :func:`~pipeline.representation_store.records.write_commit` writes it. What stands two spaces deep is a
 #: key of the record itself, and what stands six deep one of a sample that was set aside: no string holds a line break.
 _HEAD, _ROWS = b'{\n  "checksums": {', b'],\n  "rows": '
-_TAIL = re.compile(rb'(\d+),\n  "run": "\w{64}",\n  "seal": "\w{64}",\n  "unit": (\d+)\n\}\n')
+_TAIL = re.compile(rb'(\d+),\n  "run": ".{64}",\n  "seal": ".{64}",\n  "unit": (\d+)\n\}\n')
 _NONE = b'\n  "quarantined": ['  # before _ROWS, where nothing was set aside
 _KEY, _REASON = b'\n      "key": ', b'\n      "reason": '
 
@@ -56,9 +55,18 @@ class Tally:
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
-#: What one record tells: the stamp of its file, rows, and samples that are left out. A hundred thousand of them are
-#: made at a time, and tuples are made quickest.
-_Told: TypeAlias = tuple[str, int, int]
+class _Told(NamedTuple):
+    """What records tell, by their names. There may be a hundred thousand, so they are no objects.
+
+    Attributes:
+        stamps: which file that was.
+        rows: of each.
+        quarantined: samples that are left out, of those that leave some out.
+    """
+
+    stamps: dict[str, int | str]
+    rows: dict[str, int]
+    quarantined: dict[str, int]
 
 
 def tally(path: Place) -> Tally:
@@ -71,13 +79,12 @@ def tally(path: Place) -> Tally:
     if units is None:
         return Tally(units=None)
     told, damaged = _commits(path)
-    _, rows, quarantined = zip(*told.values(), strict=True) if told else ((), (), ())
-    failed = {**_failures(path, told.keys() | damaged.keys()), **damaged}
+    failed = {**_failures(path, told.rows.keys() | damaged.keys()), **damaged}
     return Tally(
         units=units,
-        done=frozenset(name.removesuffix(SUFFIX) for name in told),
-        rows=sum(rows),
-        quarantined=sum(quarantined),
+        done=frozenset(name.removesuffix(SUFFIX) for name in told.rows),
+        rows=sum(told.rows.values()),
+        quarantined=sum(told.quarantined.values()),
         failed={name.removesuffix(SUFFIX): failed[name] for name in sorted(failed)},
     )
 
@@ -94,38 +101,45 @@ def _units(path: Place) -> int | None:
     return None if record is None else len(record["meaning"]["layout"]["units"])
 
 
-def _commits(path: Place) -> tuple[dict[str, _Told], dict[str, str]]:
-    """By the names of the records: what the sound ones tell, and what is wrong with the others."""
-    folder, known = path / "commits", _remembered(path)
-    stamps = file_stamps(folder, SUFFIX) if known or is_remote(folder) else {}
-    names = list(stamps) or file_names(folder, SUFFIX)
-    told = {name: known[name] for name in names if name in known and known[name][0] == stamps[name]}
-    new = [name for name in names if name not in told]
+def _commits(path: Place) -> tuple[_Told, dict[str, str]]:
+    """What the sound records tell, and what is wrong with the others, by their names."""
+    folder, told = path / "commits", _remembered(path)
+    stamps = file_stamps(folder, SUFFIX)
+    new = [name for name, stamp in stamps.items() if told.stamps.get(name) != stamp]
+    for name in [*new, *(told.rows.keys() - stamps.keys())]:
+        told.rows.pop(name, None)
+        told.quarantined.pop(name, None)
     damaged: dict[str, str] = {}
-    for content in read_files(folder, new):
-        if content.data is None:
+    for name, data in read_files(folder, new):
+        if data is None:
             continue  # withdrawn in this moment
-        looked = _look(content.data, content.name) if len(new) > FEW else None
+        looked = _look(data, name) if len(new) > FEW else None
         try:
-            rows, quarantined = looked or _check(content.data, folder / content.name)
+            rows, quarantined = looked or _check(data, folder / name)
         except DamagedError as error:
-            damaged[content.name] = str(error)
-        else:
-            told[content.name] = (content.stamp or stamps[content.name], rows, quarantined)
+            damaged[name] = str(error)
+            continue
+        told.rows[name] = rows
+        if quarantined:
+            told.quarantined[name] = quarantined
     if len(new) > FEW:
-        _remember(path, told)
+        _remember(path, told._replace(stamps=stamps))
     return told, damaged
 
 
 def _look(data: bytes, name: str) -> tuple[int, int] | None:
     """Rows and quarantined samples of a record that has the form; None: it has not."""
-    rows = data.rfind(_ROWS)
-    tail = _TAIL.fullmatch(data, rows + len(_ROWS)) if rows > 0 and data.startswith(_HEAD) else None
-    if tail is None or int(tail[2]) != int(name.removesuffix(SUFFIX)):
+    at = data.rfind(_ROWS)
+    tail = _TAIL.fullmatch(data, at + len(_ROWS)) if at > 0 and data.startswith(_HEAD) else None
+    if tail is None:
         return None
-    none = data.endswith(_NONE, 0, rows)
-    quarantined = 0 if none else data.count(_KEY)
-    return (int(tail[1]), quarantined) if none or 0 < quarantined == data.count(_REASON) else None
+    rows, unit = map(int, tail.groups())
+    if unit != int(name.removesuffix(SUFFIX)):
+        return None
+    if data.endswith(_NONE, 0, at):
+        return rows, 0
+    quarantined = data.count(_KEY)
+    return (rows, quarantined) if 0 < quarantined == data.count(_REASON) else None
 
 
 def _check(data: bytes, path: Place) -> tuple[int, int]:
@@ -137,9 +151,9 @@ def _check(data: bytes, path: Place) -> tuple[int, int]:
 def _failures(path: Place, recorded: Collection[str]) -> dict[str, str]:
     """Why units failed, by the names of their records. One that was done since may have left its failure behind."""
     folder, reasons = path / "failures", {}
-    for content in read_files(folder, [name for name in file_names(folder, SUFFIX) if name not in recorded]):
-        if content.data is not None:
-            reasons[content.name] = _reason(content.data, folder / content.name)
+    for name, data in read_files(folder, [name for name in file_names(folder, SUFFIX) if name not in recorded]):
+        if data is not None:
+            reasons[name] = _reason(data, folder / name)
     return reasons
 
 
@@ -151,17 +165,20 @@ def _reason(data: bytes, path: Place) -> str:
         return f"{path} is damaged; the next try says the reason again"
 
 
-def _remembered(path: Place) -> dict[str, _Told]:
-    """What was remembered, by the names of the records; nothing where that is damaged."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
+def _remembered(path: Place) -> _Told:
+    """What was remembered; nothing where that is damaged."""
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         plain = json.loads((path / TALLY).read_bytes())
-        names, stamps, rows, quarantined = (plain[key] for key in _COLUMNS)
-        if {*map(type, rows), *map(type, quarantined)} <= {int}:
-            return dict(zip(names, zip(stamps, rows, quarantined, strict=True), strict=True))
-    return {}
+        names, stamps, rows = (plain[key] for key in _COLUMNS)
+        quarantined = dict(plain["quarantined"].items())
+        if {*map(type, rows), *map(type, quarantined.values())} <= {int} and quarantined.keys() <= {*names}:
+            return _Told(dict(zip(names, stamps, strict=True)), dict(zip(names, rows, strict=True)), quarantined)
+    return _Told({}, {}, {})
 
 
-def _remember(path: Place, told: Mapping[str, _Told]) -> None:
-    columns = dict(zip(_COLUMNS, (list(told), *zip(*told.values(), strict=True)), strict=True))
+def _remember(path: Place, told: _Told) -> None:
+    names = list(told.rows)
+    stamps = [told.stamps[name] for name in names]
+    plain = dict(zip(_COLUMNS, (names, stamps, list(told.rows.values())), strict=True))
     with suppress(OSError, UserError):  # somebody else's store can be looked at, too
-        write_bytes(path / TALLY, canonical_json(columns).encode())
+        write_bytes(path / TALLY, json.dumps({**plain, "quarantined": told.quarantined}).encode())

@@ -18,7 +18,7 @@ from pipeline.files import sha256_file
 from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store.arrays import metadata
-from pipeline.representation_store.records import committed_units, record_path
+from pipeline.representation_store.records import committed_units, record_path, withdraw_commit
 from pipeline.representation_store.store import RepresentationStore
 from pipeline.run_record import RUN_COPY, RUN_RECORD, put_aside
 from pipeline.sealed import DamagedError, read_sealed
@@ -69,7 +69,7 @@ def discard(path: Place, problems: Iterable[Problem]) -> None:
     lost = twins <= {problem.path for problem in problems}
     for problem in problems:
         if problem.unit is not None:
-            record_path(path / "commits", problem.unit).unlink(missing_ok=True)
+            withdraw_commit(path, problem.unit)
         elif problem.path in twins and lost and problem.path.exists():
             put_aside(problem.path)
         elif problem.path is not None:

@@ -21,8 +21,9 @@ from pipeline.files import read_json, write_bytes, write_json
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, LinearClassifier, Summary
 from pipeline.places import Place
+from pipeline.training.sweep import RECORD
 
-WEIGHTS, RECORD = "head.safetensors", "head.json"
+WEIGHTS = "head.safetensors"
 
 
 def describe_head(head: Head) -> dict[str, Any]:

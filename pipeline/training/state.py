@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
-from torch import Tensor
 
 from pipeline.digests import canonical_json, difference
 from pipeline.errors import UserError
 from pipeline.fetching import local_copy
 from pipeline.files import sweep_partials, write_bytes
 from pipeline.places import Place
-from pipeline.world import World
+
+if TYPE_CHECKING:  # how far a run is, is known without torch
+    from torch import Tensor
+
+    from pipeline.world import World
 
 STATE = "checkpoint.safetensors"
 LOSSES = "losses_SMK"
@@ -43,6 +45,8 @@ def save_state(
         meaning: of the run.
         losses_SMK: of the steps since the last line of the log, if there are any.
     """
+    from safetensors.torch import save
+
     tensors = dict(tensors) if losses_SMK is None else {**tensors, LOSSES: losses_SMK}
     metadata = {"step": str(step), "meaning": canonical_json(meaning)}
     sweep_partials(folder)
@@ -61,6 +65,8 @@ def load_state(folder: Place, meaning: Mapping[str, Any], world: World) -> tuple
     Raises:
         UserError: the state is of another run (says what differs), or its file is damaged.
     """
+    from safetensors.torch import load
+
     path = folder / STATE
     data = None
     with world.together():
@@ -92,7 +98,7 @@ def state_step(folder: Place) -> int:
     path = folder / STATE
     if not path.exists():
         return 0
-    with _damage(path), local_copy(path) as local, safe_open(local, framework="pt") as file:
+    with _damage(path), local_copy(path) as local, safe_open(local, framework="numpy") as file:
         return int(file.metadata()["step"])
 
 

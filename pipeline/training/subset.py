@@ -7,7 +7,7 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,10 @@ from pipeline.class_lists import class_list
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.places import Place
-from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.selection import of_classes, of_keys, of_units
+
+if TYPE_CHECKING:
+    from pipeline.representation_store import RepresentationStore
 
 Mask = NDArray[np.bool_]
 SHOWN = 3  # names in a message

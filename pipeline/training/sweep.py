@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 
+from pipeline.files import read_json
 from pipeline.places import Place
 from pipeline.training.config import Sweep, TrainingConfig
+
+RECORD = "head.json"  # in the folder of a head, which exists once its record does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +55,10 @@ def head_configs(config: TrainingConfig) -> list[TrainingConfig]:
 def head_folders(folder: Place, config: TrainingConfig) -> list[Place]:
     """Where the heads of a run lie, in the order in which they are trained: the seeds of a point after each other."""
     return [seed_folder(point.folder(folder), seed) for point in points(config) for seed in config.seeds]
+
+
+def was_trained(folder: Place) -> bool:
+    """Whether the head that lies there was trained, as its record says: some need no training."""
+    with suppress(ValueError, LookupError, TypeError):
+        return bool(read_json(folder / RECORD)["training"])
+    return True  # the record is damaged, as `submit verify` says

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.files import read_json
 from pipeline.images.tars import TarSample, read_tar
-from tests.integration.conftest import ROOT, finish, one
+from tests.integration.conftest import ROOT, finish, in_small, one
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole_road")]
 
@@ -75,6 +75,18 @@ def test_the_same_command_again_has_nothing_to_do(calm: Path) -> None:
     for stage in ("pack", "cache", "probe", "train_head", "evaluate", "release"):
         assert f"{stage}: nothing to do" in output
     assert {path: path.stat().st_mtime_ns for path in calm.rglob("*.safetensors")} == before
+
+
+def test_how_far_it_is_is_said_without_the_packages_that_compute(calm: Path) -> None:
+    script = (
+        "import sys; from cluster.submit import main; code = main(sys.argv[1:])\n"
+        "sys.exit(' '.join({'torch', 'zarr', 'timm', 'submitit'} & set(sys.modules)) or code)"
+    )
+    command = [sys.executable, "-c", script, *in_small(calm, ["status", "evaluate.compare=[]"])]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (said.returncode, said.stderr) == (0, "")
+    units = [line.split()[1:4:2] for line in said.stdout.splitlines()[1:]]
+    assert units == [["6", "6"], ["6", "6"], ["2", "2"], ["1", "1"], ["2", "2"], ["1", "1"]]
 
 
 def test_a_flipped_bit_is_found_and_the_same_command_repairs_it(calm: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import many_files
+from pipeline.files import write_bytes
 from pipeline.many_files import file_names, file_stamps, read_files
 
 
@@ -24,9 +25,17 @@ def test_files_are_read_in_order_and_whole_however_many_at_a_time(
     assert [item.name for item in found] == wanted
     assert found[0].data is None
     assert {item.name: item.data for item in found[1:]} == held
-    assert {item.name: item.stamp for item in found[1:]} == file_stamps(tmp_path, ".json")
-    (tmp_path / "3.json").write_bytes(b"")
-    assert file_stamps(tmp_path, ".json")["3.json"] != found[-4].stamp
+
+
+def test_a_file_that_takes_the_name_of_another_has_another_stamp(tmp_path: Path) -> None:
+    for name in ("1.json", "2.json"):
+        write_bytes(tmp_path / name, b"{}")
+    before = file_stamps(tmp_path, ".json")
+    assert before == file_stamps(tmp_path, ".json")
+    write_bytes(tmp_path / "2.json", b"{}")
+    after = file_stamps(tmp_path, ".json")
+    assert (after["1.json"], after.keys()) == (before["1.json"], before.keys())
+    assert after["2.json"] != before["2.json"]
 
 
 def test_no_folder_is_no_files(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_damaged_table_is_found_and_made_again(finished: Experiment, tmp_path:
 def test_nothing_counts_as_done_before_the_report(
     finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stages.evaluate.write_report", lambda *args: None)
+    monkeypatch.setattr("pipeline.report.write_report", lambda *args: None)
     config = replace(finished.stages["evaluate"], output=tmp_path / "run", extremes=0, upstream_rows=0)
     stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
     stage.prepare()

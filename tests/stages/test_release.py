@@ -66,7 +66,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     folder_of_images(folder / "images")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stages.evaluate.write_report", lambda *_: None)  # plots take longer than all the rest
+        patch.setattr("pipeline.report.write_report", lambda *_: None)  # plots take longer than all the rest
         for name in CHAIN:
             stage = make_stage(name, experiment_in(folder))
             stage.prepare()
@@ -129,9 +129,9 @@ def test_a_release_that_was_killed_goes_on_to_the_same_bytes(ready, monkeypatch)
         raise KeyboardInterrupt
 
     experiment = experiment_in(ready, "release.title=T", "release.name=one", f"release.output={ready}/killed")
-    for place in ("self_check", "model_card"):
+    for place in ("check.self_check", "card.model_card"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"stages.release.{place}", die)
+            patch.setattr(f"pipeline.release.{place}", die)
             with pytest.raises(KeyboardInterrupt):
                 released(experiment)
         assert make_stage("release", experiment).status().done == 0

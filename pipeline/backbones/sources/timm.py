@@ -18,11 +18,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pipeline.backbones import facts
-from pipeline.backbones.base import LAST, Tap
 from pipeline.backbones.modules import ModuleNetwork
 from pipeline.backbones.packages import package_licence
 from pipeline.backbones.settings import ModuleConfig
 from pipeline.backbones.sources._timm_models import build
+from pipeline.backbones.tap import LAST, Tap
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.places import LocalPath

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer, WeightsEnum
 
 from pipeline.backbones import facts
-from pipeline.backbones.base import LAST, Tap
 from pipeline.backbones.modules import ModuleNetwork
 from pipeline.backbones.settings import ModuleConfig
+from pipeline.backbones.tap import LAST, Tap
 from pipeline.backbones.weights import load_weights, state_dict_sha256
 from pipeline.class_lists import class_list
 from pipeline.config import config

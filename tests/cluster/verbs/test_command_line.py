@@ -18,6 +18,7 @@ from pipeline.errors import UserError
 from tests.cluster.slurm.conftest import Commands
 
 Say = Callable[..., list[str]]
+SLOW = ("torch", "zarr", "timm", "torchvision", "scipy", "sklearn", "matplotlib", "onnx", "submitit", "numcodecs")
 
 
 @pytest.fixture
@@ -126,13 +127,24 @@ def test_help_of_a_verb_says_what_it_takes(say: Say) -> None:
     assert any(line.startswith("  lines = 20") for line in say("logs", "--help"))
 
 
-def test_status_waits_for_no_package_that_it_does_not_need(tmp_path: Path) -> None:
-    """They take seconds to import. torch it needs: what a head is by default stands in the head's file."""
-    slow = ("timm", "torchvision", "scipy.stats", "sklearn", "matplotlib", "onnx", "submitit")
+def test_who_only_looks_waits_for_no_package_that_computes(tmp_path: Path) -> None:
+    """They take seconds to import. What a head is by default stands in its file, beside code that needs torch."""
+    runs = f"runs_root={tmp_path}/runs"
+    lines = [
+        *(["--help"], ["help", "stage=train_head"], ["status", runs], ["status", runs, "cluster=slurm"]),
+        *(["logs", runs], ["cancel", "stage=all", runs], ["plan", runs], ["retry", "stage=cache", runs, "--unit", "0"]),
+        *(["status", "head.magrin=1"], ["status", "backbone.modle=x"], ["status", "dataset.rote=x"]),
+    ]
     script = (
-        f"import sys; from cluster.submit import main; code = main(['status', 'runs_root={tmp_path}/runs']); "
-        f"sys.exit(' '.join({set(slow)!r} & set(sys.modules)) or code)"
+        "import sys; from cluster.submit import main\n"
+        f"codes = [main(words) for words in {lines!r}]\n"
+        f"sys.exit(' '.join({set(SLOW)!r} & set(sys.modules)) or str(codes))"
     )
     asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (asked.returncode, asked.stderr) == (0, "")
-    assert asked.stdout.startswith("stage")
+    *complaints, codes = asked.stderr.splitlines()
+    assert codes == "[0, 0, 0, 0, 1, 0, 0, 1, 2, 2, 2]"
+    assert [line.split(": unknown key. Did you mean ")[-1].split("?")[0] for line in complaints[-3:]] == [
+        "'margin'",
+        "'model'",
+        "'root'",
+    ]

@@ -13,8 +13,8 @@ import torch._dynamo.utils
 from torch import Tensor
 
 from pipeline.backbones import Backbone, groups, make_backbone, make_backbones, pinned, uncompiled
-from pipeline.backbones.base import Tap
 from pipeline.backbones.devices import compiled_of
+from pipeline.backbones.tap import Tap
 from pipeline.errors import UserError
 
 # A class token; none, average pooling; registers; DINOv2 with registers; DINOv3 (rotary positions, registers); CLIP and

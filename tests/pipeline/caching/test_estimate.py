@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.caching import CacheJob, CacheSettings, estimate
-from pipeline.caching.estimate import SO_FAR, TIMED
+from pipeline.caching.estimate import SO_FAR, TIMED, estimate
+from pipeline.caching.job import CacheJob
+from pipeline.caching.settings import CacheSettings
 from pipeline.errors import UserError
 from pipeline.files import read_json, write_json
 from pipeline.progress import Silent

@@ -15,7 +15,8 @@ from PIL import Image
 from scipy.special import log_softmax
 
 from pipeline.backbones import make_backbone
-from pipeline.caching import CacheJob, CacheSettings
+from pipeline.caching.job import CacheJob
+from pipeline.caching.settings import CacheSettings
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file
 from pipeline.images.decode import use_decoded

@@ -18,7 +18,8 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 import torch
-from pipeline.caching import CacheJob, CacheSettings
+from pipeline.caching.job import CacheJob
+from pipeline.caching.settings import CacheSettings
 from pipeline.images.packed import open_packed
 from pipeline.progress import Silent
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
-from pipeline.files import write_json
+from pipeline.files import write_bytes, write_json
 from pipeline.representation_store import Commit, RepresentationStore, tally
 from pipeline.representation_store.records import write_commit
 from pipeline.representation_store.tally import TALLY, Tally
@@ -137,10 +137,11 @@ def test_a_record_that_is_not_whole_is_named(store: Path, few: int, monkeypatch:
     monkeypatch.setattr(tally, "FEW", few)
     count(store)
     commits = store / "commits"
-    (commits / "000001.json").write_bytes((commits / "000001.json").read_bytes()[:-30])
-    (commits / "000002.json").write_bytes(b"")
-    (commits / "000003.json").write_bytes(b"\0" * 900)
-    (commits / "000004.json").write_bytes((commits / "000000.json").read_bytes().replace(b'"rows": 10', b'"rows": ten'))
+    write_bytes(commits / "000001.json", (commits / "000001.json").read_bytes()[:-30])
+    write_bytes(commits / "000002.json", b"")
+    write_bytes(commits / "000003.json", b"\0" * 900)
+    ten = (commits / "000000.json").read_bytes().replace(b'"rows": 10', b'"rows": ten')
+    write_bytes(commits / "000004.json", ten)
     found = count(store)
     assert found.done == {"000000"}
     assert found.rows == 10

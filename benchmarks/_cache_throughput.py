@@ -21,11 +21,11 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from pipeline.backbones import Group, groups, make_backbone
-from pipeline.backbones.memory import keep_freed_memory
 from pipeline.caching.job import CacheJob
 from pipeline.caching.settings import CacheSettings
 from pipeline.caching.workers import Processes, cores
 from pipeline.images.packed import PackedTars, open_packed
+from pipeline.memory import keep_freed_memory
 from pipeline.progress import Silent
 
 CLASS_LIST = "imagenet21k_google"

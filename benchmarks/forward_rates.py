@@ -16,8 +16,8 @@ import time
 import torch
 
 from pipeline.backbones import groups, make_backbone
-from pipeline.backbones.memory import keep_freed_memory
 from pipeline.caching.batch_size import find_batch_size
+from pipeline.memory import keep_freed_memory
 
 MODELS = (
     "vit_small_patch16_224",

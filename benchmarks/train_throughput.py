@@ -1,6 +1,6 @@
 """How fast a head trains from a store that is larger than what is held of it in memory.
 
-    python -m benchmarks.train_throughput [--gb 0.25] [--width 1024] [--window 16384] [--rounds 3]
+    python -m benchmarks.train_throughput [--gb 2.1] [--width 1024] [--window 16384] [--rounds 3]
 
 A store of made-up rows (float16, one view, task losses) is written with the project's own writer. Then, in turns within
 one run and on the same threads, samples/s of the paper's head (2 × 512, ranking, AdamW, batches of 2,048):
@@ -37,6 +37,7 @@ from torch.utils.data import DataLoader, Dataset
 from pipeline.heads import make_head
 from pipeline.heads.base import RepresentationBatch, Summary
 from pipeline.heads.loss_prediction import ranking_loss
+from pipeline.memory import keep_freed_memory
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
@@ -183,7 +184,7 @@ def bytes_per_sample(store: RepresentationStore) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gb", type=float, default=0.25, help="10⁹ bytes of representations in the store")
+    parser.add_argument("--gb", type=float, default=2.1, help="10⁹ bytes of representations in the store")
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--window", type=int, default=16_384, help="rows mixed at once; two windows are in memory")
     parser.add_argument("--rounds", type=int, default=3)
@@ -191,6 +192,7 @@ def main() -> None:
     arguments = parser.parse_args()
     units = max(2, round(arguments.gb * 1e9 / (UNIT_ROWS * arguments.width * 2)))
     steps = arguments.windows * arguments.window // BATCH
+    keep_freed_memory()  # as training does
     rates: dict[str, list[float]] = {"ours": [], "ceiling": [], "baseline": []}
 
     with tempfile.TemporaryDirectory() as name:

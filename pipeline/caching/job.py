@@ -14,7 +14,6 @@ from typing import Any
 
 from pipeline.backbones import Group, groups, make_backbones
 from pipeline.backbones.base import Backbone
-from pipeline.backbones.memory import keep_freed_memory
 from pipeline.caching.batch_size import find_batch_size
 from pipeline.caching.forward import Forward
 from pipeline.caching.settings import CacheSettings
@@ -27,6 +26,7 @@ from pipeline.images.prepared import Prepared, ViewPlan
 from pipeline.images.preprocessing import Preprocessing
 from pipeline.images.views import ViewsOfImage
 from pipeline.interruption import stop_if_asked
+from pipeline.memory import keep_freed_memory
 from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store import Commit, RepresentationStore, bytes_a_row

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from zarr.abc.codec import BytesBytesCodec
     from zarr.codecs.blosc import CName, Shuffle
 
@@ -22,6 +24,21 @@ _BLOSC: Mapping[str, tuple[CName, Shuffle]] = {
     "blosc-zstd-shuffle": ("zstd", "shuffle"),
     "blosc-zstd-bitshuffle": ("zstd", "bitshuffle"),
 }
+
+
+def decompress(compressor: str, data: NDArray[np.uint8], into: NDArray[np.uint8]) -> None:
+    """What :func:`codecs` compressed, without the checksum, back into as many bytes.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    import numcodecs
+
+    codec = numcodecs.Zstd() if compressor == "zstd" else numcodecs.Blosc()  # what they were made with is in the bytes
+    try:
+        codec.decode(data, into)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
 
 
 def codecs(compressor: str, level: int, dtype: str) -> list[BytesBytesCodec]:

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipeline.representation_store.blocks import Ints
 from pipeline.representation_store.sampler import Sampler, Span
 from pipeline.representation_store.sources import Held, Source
 from pipeline.representation_store.triplets import Triplets
@@ -32,7 +31,6 @@ TILE = 32
 @dataclass(frozen=True, kw_only=True)
 class _Pool:
     held: Held  # as the source gave it
-    row_P: Ints
     label_P: Tensor
     direction_PD: Tensor  # float32 of length 1, as the label on the device that compares
 
@@ -52,8 +50,8 @@ class HardNegatives:
         self.source, self.sampler, self.triplets, self.device = source, sampler, triplets, device
         self._pools: dict[int, _Pool] = {}  # of the window in use
 
-    def take(self, span: Span) -> tuple[Held, Ints]:
-        """What ``source.take`` gives, and the rows' places in the store, the negatives being hard ones.
+    def take(self, span: Span) -> Held:
+        """What ``source.take`` gives, the negatives being hard ones.
 
         An anchor for which the pool has too few rows of other classes keeps the negatives that were drawn.
         """
@@ -65,23 +63,21 @@ class HardNegatives:
         )
         own = slice(span.start - wide.start, span.stop - wide.start)
         held, pool = self.source.take(wide), self._pool(span.window)
-        row_B = window.row_N[wide.start : wide.stop].copy()
         label_T = self._labels(wide)[:: self.triplets.group]
         anchor_TD = _directions(held["embedding"][:: self.triplets.group], self.device)
         near_TA, fits_TA = self._nearest(anchor_TD, label_T, pool)
-        place_TA = torch.arange(len(row_B)).reshape(-1, self.triplets.group)[:, 2:]
+        place_TA = torch.arange(wide.stop - wide.start).reshape(-1, self.triplets.group)[:, 2:]
         place, near = place_TA[fits_TA], near_TA[fits_TA]
-        row_B[place.numpy()] = pool.row_P[near.numpy()]
         mined = {
             name: value.index_copy(0, place.to(value.device), pool.held[name][near.to(value.device)])
             for name, value in held.items()
         }
-        return {name: value[own] for name, value in mined.items()}, row_B[own]
+        return {name: value[own] for name, value in mined.items()}
 
     def _nearest(self, anchor_TD: Tensor, label_T: Tensor, pool: _Pool) -> tuple[Tensor, Tensor]:
         """(T, A) places in the pool, nearest first, and whether each is of another class; on the CPU."""
         near, fits = [], []
-        count = min(self.triplets.negatives, len(pool.row_P))
+        count = min(self.triplets.negatives, len(pool.label_P))
         for anchors_TD, labels_T in zip(anchor_TD.split(TILE), label_T.split(TILE), strict=True):
             cosine_TP = anchors_TD.clone() @ pool.direction_PD.T
             cosine_TP.masked_fill_(labels_T[:, None] == pool.label_P, -torch.inf)
@@ -100,7 +96,6 @@ class HardNegatives:
             self._pools = {
                 index: _Pool(
                     held=held,
-                    row_P=window.row_N[span.start : span.stop],
                     label_P=self._labels(span),
                     direction_PD=_directions(held["embedding"], self.device),
                 )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.heads.base import Needs, RepresentationBatch
-from pipeline.representation_store.blocks import Ints, blocks_of
+from pipeline.representation_store.blocks import blocks_of
 from pipeline.representation_store.grouping import grouping_of
 from pipeline.representation_store.mining import HardNegatives
 from pipeline.representation_store.sampler import Sampler, Span
@@ -134,32 +134,35 @@ class BatchReader:
         return self._read(((start, min(start + size, total)) for start in range(0, total, size)), sampler)
 
     def _read(self, parts: Iterator[tuple[int, int]], sampler: Sampler) -> Iterator[RepresentationBatch]:
+        """Rows are gathered by a thread; numbers are made of them here, where the device's threads are at hand."""
         with closing(self._open(sampler)) as source:
             take = self._taker(source, sampler)
-            yield from _ahead((self._batch(take, sampler, start, stop) for start, stop in parts), AHEAD)
+            gathered = (self._gather(take, sampler, start, stop) for start, stop in parts)
+            for found in _ahead(gathered, AHEAD):
+                yield self._batch(found)
 
-    def _taker(self, source: Source, sampler: Sampler) -> Callable[[Span], tuple[Held, Ints]]:
-        """Gives the rows of a span, and their places in the store."""
+    def _taker(self, source: Source, sampler: Sampler) -> Callable[[Span], Held]:
+        """Gives the rows of a span."""
         if isinstance(sampler.grouping, Triplets) and sampler.grouping.pool:
             return HardNegatives(source, sampler, sampler.grouping, self.reading.device).take
-        return lambda span: (source.take(span), sampler.window(span.window).row_N[span.start : span.stop])
+        return source.take
 
     def _open(self, sampler: Sampler) -> Source:
         if not self.resident:
-            return Streamed(self.store, self.arrays, sampler, self.reading.threads)
+            return Streamed(self.store, self.arrays, sampler, self.reading.threads, self.reading.device)
         if self._held is None:
             self._held = Resident(self.store, self.arrays, sampler, self.reading.threads, self.reading.device)
         return self._held.following(sampler)
 
-    def _batch(
-        self, take: Callable[[Span], tuple[Held, Ints]], sampler: Sampler, start: int, stop: int
-    ) -> RepresentationBatch:
-        parts, rows = zip(*(take(span) for span in sampler.spans(start, stop)), strict=True)
-        found = parts[0] if len(parts) == 1 else {n: torch.cat([part[n] for part in parts]) for n in self.arrays}
-        found = {name: value.to(self.reading.device, non_blocking=True) for name, value in found.items()}
+    def _gather(self, take: Callable[[Span], Held], sampler: Sampler, start: int, stop: int) -> Held:
+        parts = [take(span) for span in sampler.spans(start, stop)]
+        return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def _batch(self, gathered: Held) -> RepresentationBatch:
+        found = {name: value.to(self.reading.device, non_blocking=True) for name, value in gathered.items()}
         return RepresentationBatch(
             representation_BVD=decode(found["embedding"], found.get("scale")),
-            row_B=torch.from_numpy(np.concatenate(rows)).to(self.reading.device),
+            row_B=found["row"],
             task_loss_BV=found.get("task_loss"),
             label_B=found["label"].long() if "label" in found else None,
         )

@@ -156,7 +156,7 @@ class Sampler:
 
     def window(self, index: int) -> Window:
         """Window ``index`` of the stream."""
-        return _recent(self._windows, index, self._make_window)
+        return recent(self._windows, index, self._make_window)
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
         """Rows (B,) and views (B, V) of the global batch of a step."""
@@ -167,7 +167,7 @@ class Sampler:
         return row_B, view_BV
 
     def _epoch(self, number: int) -> _Epoch:
-        return _recent(self._epochs, number, self._make_epoch)
+        return recent(self._epochs, number, self._make_epoch)
 
     def _make_epoch(self, number: int) -> _Epoch:
         count = len(self.blocks.unit_K)
@@ -208,7 +208,7 @@ class Sampler:
         )
 
 
-def _recent(kept: dict[int, T], index: int, make: Callable[[int], T]) -> T:
+def recent(kept: dict[int, T], index: int, make: Callable[[int], T]) -> T:
     """``make(index)``, remembered for the last few: a batch lies in one window or two."""
     if index not in kept:
         if len(kept) == 3:

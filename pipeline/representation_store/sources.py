@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.representation_store.sampler import Sampler, Span, Window
+from pipeline.representation_store.sampler import Sampler, Span, Window, recent
 from pipeline.representation_store.store import RepresentationStore
 
 Held = Mapping[str, Tensor]
@@ -24,7 +24,10 @@ class Source(Protocol):
     """Gives the rows of the sampler's stream, which is followed forward only."""
 
     def take(self, span: Span) -> Held:
-        """Array → rows of ``span`` in the order seen: (B, V, …), or (B,) for the label; in the store's dtype."""
+        """Array → rows of ``span`` in the order seen: (B, V, …), or (B,) for the label; in the store's dtype.
+
+        ``row``: (B,) int64, place of each row in the store.
+        """
 
     def close(self) -> None:
         """Nothing more is taken."""
@@ -48,15 +51,19 @@ class Resident:
         stop_U = np.append(first_U[1:], len(sampler.blocks.unit_K))
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(self._load, first_U.tolist(), stop_U.tolist()))
+        self.device = torch.device("cpu")
         if device.type == "cuda":
             needed = sum(held.nbytes for held in self.held.values())
             if needed <= torch.cuda.mem_get_info(device)[0] // 2:
+                self.device = device
                 self.held = {name: held.to(device) for name, held in self.held.items()}
+        self.pinned = device != self.device
+        self._places: dict[int, _Places] = {}
 
     def following(self, sampler: Sampler) -> Resident:
         """The same memory, of which rows are taken in another order of the same blocks."""
         other = copy.copy(self)
-        other.sampler = sampler
+        other.sampler, other._places = sampler, {}
         return other
 
     def _load(self, first: int, stop: int) -> None:
@@ -74,16 +81,31 @@ class Resident:
 
     def take(self, span: Span) -> Held:
         """Array → rows of ``span``, on the device of the memory that holds the store."""
-        window = self.sampler.window(span.window)
-        kept_B, view_BV = window.kept_N[span.start : span.stop], window.view_NV[span.start : span.stop]
-        place_BV = kept_B[:, None] * self.sampler.cached_views + view_BV
-        return {
-            name: _select(held, kept_B) if held.ndim == 1 else _select(held.flatten(0, 1), place_BV)
+        places, part = recent(self._places, span.window, self._find), slice(span.start, span.stop)
+        found = {
+            name: _select(held, places.row_N[part], pinned=self.pinned)
+            if held.ndim == 1
+            else _select(held.flatten(0, 1), places.view_NV[part], pinned=self.pinned)
             for name, held in self.held.items()
         }
+        return {**found, "row": places.store_row_N[part]}
+
+    def _find(self, index: int) -> _Places:
+        """Where the rows of a window lie, said once on the device: a copy for each batch would take longer."""
+        window = self.sampler.window(index)
+        view_NV = window.kept_N[:, None] * self.sampler.cached_views + window.view_NV
+        values = {"row_N": window.kept_N, "view_NV": view_NV, "store_row_N": window.row_N}
+        return _Places(**{name: torch.from_numpy(value).to(self.device) for name, value in values.items()})
 
     def close(self) -> None:
         """The store stays in memory: another pass may follow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    row_N: Tensor  # places among the rows that are held
+    view_NV: Tensor  # among their views
+    store_row_N: Tensor  # in the store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +117,11 @@ class _Filling:
 class Streamed:
     """One window is used while the next one is read; memory is two windows, whatever the store's size."""
 
-    def __init__(self, store: RepresentationStore, arrays: Sequence[str], sampler: Sampler, threads: int) -> None:
+    def __init__(
+        self, store: RepresentationStore, arrays: Sequence[str], sampler: Sampler, threads: int, device: torch.device
+    ) -> None:
         """Make the two buffers."""
-        self.store, self.sampler = store, sampler
+        self.store, self.sampler, self.pinned = store, sampler, device.type == "cuda"
         self.pool = ThreadPoolExecutor(threads)
         size_K = sampler.blocks.high_K - sampler.blocks.low_K
         room = min(sampler.blocks_per_window * int(size_K.max()), sampler.rows)
@@ -122,8 +146,10 @@ class Streamed:
         ready = self.filling[span.window]
         while ready.tasks:
             ready.tasks.pop().result()
-        order_B = self.sampler.window(span.window).order_N[span.start : span.stop]
-        return {name: _select(buffer, order_B) for name, buffer in ready.buffers.items()}
+        window, part = self.sampler.window(span.window), slice(span.start, span.stop)
+        order_B = torch.from_numpy(window.order_N[part])
+        found = {name: _select(buffer, order_B, pinned=self.pinned) for name, buffer in ready.buffers.items()}
+        return {**found, "row": torch.from_numpy(window.row_N[part])}
 
     def _fill(self, window: Window, buffers: dict[str, Tensor]) -> _Filling:
         tasks = [self.pool.submit(self._read, window, k, buffers) for k in range(len(window.block_K))]
@@ -167,7 +193,13 @@ def _empty(store: RepresentationStore, array: str, shape: tuple[int, ...]) -> Te
     return torch.from_numpy(np.empty(shape, dtype=store.arrays[array].dtype))
 
 
-def _select(held: Tensor, place: NDArray[np.int64]) -> Tensor:
-    """``held[place]`` for places of any shape."""
-    index = torch.from_numpy(place.reshape(-1)).to(held.device)
-    return held.index_select(0, index).unflatten(0, place.shape)
+def _select(held: Tensor, place: Tensor, *, pinned: bool) -> Tensor:
+    """``held[place]`` for places of any shape; ``pinned`` on the way to a GPU, which then need not be waited for."""
+    flat = place.reshape(-1)
+    if held.device.type != "cpu":
+        return held.index_select(0, flat).unflatten(0, place.shape)
+    # Not torch's: it would start a second set of threads beside those of the process's main thread, which then all
+    # wait for each other. Checking the places makes numpy copy once more; they are the sampler's.
+    found = torch.empty((len(flat), *held.shape[1:]), dtype=held.dtype, pin_memory=pinned)
+    np.take(held.numpy(), flat.numpy(), axis=0, out=found.numpy(), mode="clip")
+    return found.unflatten(0, place.shape)

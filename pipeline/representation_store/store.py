@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from pipeline.places import Place, reaching
 from pipeline.representation_store.arrays import create_arrays, open_arrays, shard_bytes
 from pipeline.representation_store.commit_facts import CommitFacts
 from pipeline.representation_store.encoding import decode, encode
-from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, as_begun, shard_shape
+from pipeline.representation_store.layout import SCORES, StoreLayout, array_specs, as_begun, shard_shape, sizes
 from pipeline.representation_store.records import (
     Commit,
     committed_units,
@@ -36,6 +37,7 @@ from pipeline.representation_store.records import (
     write_commit,
 )
 from pipeline.representation_store.rows import UnitRows, check_rows
+from pipeline.representation_store.shards import DamagedShardError, read_rows
 from pipeline.run_record import RUN_RECORD, keep_copy, recall, refuse_other, restore
 
 Array = NDArray[Any]
@@ -179,6 +181,8 @@ class RepresentationStore:
             UserError: a chunk's checksum does not match; names the unit and how to repair it.
         """
         stop = min(self._facts[unit].rows, self.layout.rows if stop is None else stop)
+        if self._files:
+            return self._read_file(array, unit, view, min(start, stop), stop)
         index: tuple[Any, ...] = (unit, slice(start, stop))
         if view is not None and "V" in self.specs[array].axes:
             index = (*index, view)
@@ -190,6 +194,23 @@ class RepresentationStore:
         except UserError:  # not the bytes, the connection
             raise
         except ValueError as error:
+            raise self._broken(unit, array, str(error)) from error
+
+    @cached_property
+    def _files(self) -> bool:
+        """Whether objects are files here, which are read without zarr."""
+        return isinstance(self.path, Path)
+
+    def _read_file(self, array: str, unit: int, view: int | None, start: int, stop: int) -> Array:
+        spec, path = self.specs[array], Path(str(self.shard_path(array, unit)))
+        try:
+            return read_rows(path, self.layout, spec, start=start, stop=stop, view=view)
+        except FileNotFoundError as error:
+            if array in self._facts[unit].stored:
+                raise self._broken(unit, array, "its object is missing") from error
+            length, axes = sizes(self.layout), spec.axes[1:] if view is None else spec.axes[1:].replace("V", "")
+            return np.full((stop - start, *(length[axis] for axis in axes)), spec.fill, dtype=spec.dtype)
+        except DamagedShardError as error:
             raise self._broken(unit, array, str(error)) from error
 
     def representation(self, unit: int, *, view: int | None = None, start: int = 0, stop: int | None = None) -> Array:
@@ -225,14 +246,15 @@ class RepresentationStore:
     def column(self, array: str) -> Iterator[tuple[int, Array]]:
         """Place of the first row, and values, of the committed units in order: of ``label`` or ``key``, without views.
 
-        Many units are read at once, so that 20,000 small ones take seconds, and little is held.
+        From an object store many units are read at once, so that 20,000 small ones take seconds, and little is held.
 
         Raises:
             UserError: as :meth:`read` does.
         """
         counts, start = self.counts(), 0
         unit_bytes = self.layout.rows * np.dtype(self.specs[array].dtype).itemsize
-        for units in _runs(list(counts), min(COLUMN_UNITS, max(1, COLUMN_BYTES // unit_bytes))):
+        at_once = 1 if self._files else min(COLUMN_UNITS, max(1, COLUMN_BYTES // unit_bytes))
+        for units in _runs(list(counts), at_once):
             found = self._region(array, units)
             for unit, value in zip(units, found, strict=True):
                 yield start, value[: counts[unit]]
@@ -240,7 +262,7 @@ class RepresentationStore:
 
     def _region(self, array: str, units: Sequence[int]) -> Array | list[Array]:
         """(units, R) of neighbouring units; where that fails, one by one, so that the error names the unit."""
-        if all(self._is_there(array, unit) for unit in units):
+        if len(units) > 1 and all(self._is_there(array, unit) for unit in units):
             with suppress(UserError, ValueError):
                 return np.asarray(self.arrays[array][units[0] : units[-1] + 1])
         return [self.read(array, unit) for unit in units]

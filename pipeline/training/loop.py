@@ -24,6 +24,7 @@ from pipeline.errors import UserError
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
 from pipeline.interruption import Interrupted, stop_if_asked
+from pipeline.memory import keep_freed_memory
 from pipeline.places import Place
 from pipeline.progress import Progress, Silent
 from pipeline.representation_store import RepresentationStore
@@ -112,6 +113,8 @@ class _Run:
     ) -> None:
         self.store, self.config, self.folder, self.world = store, config, folder, world
         self.device = _device(config.device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.keep = training_rows(store, config.validation_share)
         reading = Reading(
             batch_size=config.batch_size,

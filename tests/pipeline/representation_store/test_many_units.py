@@ -62,7 +62,8 @@ def test_the_first_batch_opens_as_many_objects_whatever_the_number_of_units(path
     assert 0 < max(opened.values()) <= 2 * 2 * READING.window // ROWS  # two windows, two arrays
 
 
-def test_a_column_of_many_units_is_read_in_few_calls(paths, monkeypatch):
+def test_a_column_of_many_units_is_read_in_few_calls_from_an_object_store(paths, monkeypatch):
+    monkeypatch.setattr(RepresentationStore, "_files", False)
     store = RepresentationStore.open(paths[MANY])
     monkeypatch.setattr(RepresentationStore, "read", None)  # not one by one
     label = np.concatenate([value for _, value in store.column("label")])

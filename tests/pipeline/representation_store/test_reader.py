@@ -107,7 +107,7 @@ def test_streaming_reads_only_the_views_it_uses_and_holds_two_windows(store, mon
 
     monkeypatch.setattr(type(store), "read", watched)
     reader = BatchReader(store, Needs(), Reading(batch_size=10, window=16, memory=0))
-    source = Streamed(store, reader.arrays, reader.sampler, 1)
+    source = Streamed(store, reader.arrays, reader.sampler, 1, torch.device("cpu"))
     row_bytes = store.layout.width * 2 if store.layout.dtype == "float16" else store.layout.width + 4
     assert sum(held.nbytes for buffers in source.free for held in buffers.values()) == 2 * 16 * row_bytes
     for span in reader.sampler.spans(0, 74):

@@ -101,9 +101,11 @@ def test_each_unit_is_one_object_an_array(layout, store_of):
         assert sorted(objects) == sorted(store.shard_path(array, unit) for unit in range(3))
 
 
-@pytest.mark.parametrize("at_once", [1, 150, 1 << 20])
+@pytest.mark.parametrize("at_once", [None, 1, 150, 1 << 20])
 def test_a_column_is_what_the_units_hold_in_order(layout, store_of, monkeypatch, at_once):
-    monkeypatch.setattr("pipeline.representation_store.store.COLUMN_BYTES", at_once)
+    if at_once is not None:
+        monkeypatch.setattr("pipeline.representation_store.store.COLUMN_BYTES", at_once)
+        monkeypatch.setattr(RepresentationStore, "_files", False)
     store, _ = store_of(
         replace(layout, units=tuple(UnitInfo(name=str(unit)) for unit in range(9))), [5, 0, 40, 1, 2, 9]
     )
@@ -114,7 +116,9 @@ def test_a_column_is_what_the_units_hold_in_order(layout, store_of, monkeypatch,
         np.testing.assert_array_equal(np.concatenate([value for _, value in parts]), store.load(name))
 
 
-def test_a_damaged_or_missing_object_of_a_column_is_named_by_its_unit(layout, store_of):
+@pytest.mark.parametrize("files", [True, False])
+def test_a_damaged_or_missing_object_of_a_column_is_named_by_its_unit(layout, store_of, monkeypatch, files):
+    monkeypatch.setattr(RepresentationStore, "_files", files)
     store, _ = store_of(layout, [5, 6, 7])
     path = store.shard_path("label", 1)
     good = path.read_bytes()

@@ -89,12 +89,13 @@ def test_units_of_another_run_and_copies_that_differ_are_found(layout, store_of)
     assert found(store) == {None: f"{copy} is not a copy of run.json"}
 
 
-def test_a_damaged_zarr_json_is_told_to_those_who_read(layout, store_of):
+def test_a_damaged_zarr_json_is_told_to_those_who_read_by_zarr(layout, store_of, monkeypatch):
+    monkeypatch.setattr(RepresentationStore, "_files", False)
     store, _ = store_of(layout, [12])
-    path = store.path / "embedding" / "zarr.json"
+    path = store.path / "label" / "zarr.json"
     path.write_bytes(path.read_bytes().replace(b"sharding_indexed", b"sharding_indexee"))
     with pytest.raises(UserError, match=r"a zarr.json is missing or damaged .*submit verify stage=cache"):
-        RepresentationStore.open(store.path).read("embedding", 0)
+        RepresentationStore.open(store.path).read("label", 0)
 
 
 def test_a_missing_object_is_found_and_never_read_as_fill(layout, store_of):

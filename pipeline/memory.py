@@ -1,4 +1,4 @@
-"""Keep freed memory in the process, so that every layer's activations do not fault their pages in anew."""
+"""Keep freed memory in the process, so that the next layer or batch does not fault its pages in anew."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _M_MMAP_THRESHOLD = -3
 def keep_freed_memory() -> None:
     """Tell glibc to reuse large freed blocks; nothing happens on other systems.
 
-    Without it each activation of some megabytes is mapped and unmapped by the kernel. Process-wide, so for programs
-    that run a backbone on the CPU, not for a library that is imported by others.
+    Without it each activation, and each batch, of some megabytes is mapped and unmapped by the kernel. Process-wide, so
+    for programs that run a backbone or train heads on the CPU, not for a library that is imported by others.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.backbones.memory import keep_freed_memory
+from pipeline.memory import keep_freed_memory
 
-MEMORY = Path(__file__).resolve().parents[3] / "pipeline/backbones/memory.py"
+MEMORY = Path(__file__).resolve().parents[2] / "pipeline/memory.py"
 FAULTS = """
 import resource, runpy, sys
 if sys.argv[1] == "keep":

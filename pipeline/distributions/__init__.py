@@ -3,6 +3,7 @@
 In the manner of ``torch.distributions``; formulas, measured errors and choices are in docs/design/09_distributions.md.
 """
 
+from pipeline.distributions.angle import cosine_quadrature
 from pipeline.distributions.bessel import bessel_ratio, bessel_ratio_derivative, log_hyp0f1, log_normalizer
 from pipeline.distributions.gaussian import GaussianMixture, diagonal_gaussian, kl_to_standard_normal
 from pipeline.distributions.non_isotropic import NonIsotropicVonMisesFisher, expected_likelihood_by_samples
@@ -24,6 +25,7 @@ __all__ = [
     "bessel_ratio_derivative",
     "bhattacharyya",
     "concentration_of_mean",
+    "cosine_quadrature",
     "credible_cosine",
     "credible_cosine_share",
     "diagonal_gaussian",

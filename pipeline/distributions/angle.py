@@ -99,6 +99,30 @@ def cumulative(theta: Tensor, kappa: Tensor, d: int) -> Tensor:
     return torch.where(theta >= high, torch.ones_like(inside), inside.clamp(0, 1))
 
 
+def cosine_quadrature(kappa: Tensor, d: int, count: int) -> tuple[Tensor, Tensor]:
+    """Nodes w and weights for expectations of a smooth f(μᵀx): E f ≈ Σ_n weight_n f(w_n), weights adding up to 1.
+
+    Args:
+        kappa: (…), float64.
+        d: dimension; 1 is the two points ±1.
+        count: of nodes; with 16 the variance of w is right to 0.2 %.
+
+    Returns:
+        w and weights, (…, count), float64.
+    """
+    if d == 1:
+        end = torch.tensor([-1.0, 1.0], dtype=torch.float64, device=kappa.device)
+        weight = torch.sigmoid(2 * kappa[..., None] * end)
+        return end.expand_as(weight), weight
+    ratio = bessel_ratio(kappa, d)
+    mean, towards = torch.acos(ratio), torch.ones_like(ratio, dtype=torch.bool)
+    low = (mean - 0.75 * WIDTH * _spread(kappa, ratio, d, towards)).clamp_min(0)
+    high = (mean + 0.75 * WIDTH * _spread(kappa, ratio, d, ~towards)).clamp_max(math.pi)
+    theta_n, weight_n = _nodes(low, high, count)
+    weight_n = weight_n * torch.exp(log_density(theta_n, kappa[..., None], d))
+    return torch.cos(theta_n), weight_n / weight_n.sum(-1, keepdim=True)
+
+
 def log_density(theta: Tensor, kappa: Tensor, d: int) -> Tensor:
     """log g(θ): κ(cos θ) − L + (d−2) log sin θ + log(|S^{d−2}| / |S^{d−1}|)."""
     constant = math.lgamma(d / 2) - math.lgamma((d - 1) / 2) - math.log(math.pi) / 2

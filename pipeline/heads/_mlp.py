@@ -1,4 +1,4 @@
-"""The small network that several heads share."""
+"""The small networks that several heads share."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ def mlp(width: int, hidden: int, layers: int, outputs: int, generator: torch.Gen
     sizes = [width, *[hidden] * layers, outputs]
     steps: list[nn.Module] = []
     for inputs, size in pairwise(sizes):
-        steps += [_linear(inputs, size, generator), nn.LeakyReLU(0.01)]
+        steps += [linear(inputs, size, generator), nn.LeakyReLU(0.01)]
     return nn.Sequential(*steps[:-1])
 
 
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    linear: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
+def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """(B, ``inputs``) → (B, ``outputs``), drawn as :func:`mlp` says."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
     bound = 1 / math.sqrt(inputs)
     with torch.no_grad():
-        linear.weight.uniform_(-bound, bound, generator=generator)
-        linear.bias.uniform_(-bound, bound, generator=generator)
-    return linear
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    return layer

@@ -126,7 +126,8 @@ class Head(nn.Module, ABC):
     """
 
     Config: ClassVar[type[Any]]
-    keeps_representation: ClassVar[bool] = False  # StopGrad heads: the embedding is the representation, bit for bit
+    # StopGrad heads: the embedding is the representation, bit for bit. A head with settings for both says so when made.
+    keeps_representation: bool = False
 
     def __init__(self, config: Any, *, seed: int = 0) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""What every head promises, for every head that is found. A new head needs no line here."""
+"""What every head promises, for every head that is found, with every set of settings in configs/head/.
+
+A new head, or set of settings, needs no line here.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,20 @@ import sys
 
 import pytest
 import torch
+import yaml
 
-from pipeline.heads import head_class, head_names, make_head
+from cluster.compose import CONFIGS, options
+from pipeline.heads import head_names, make_head
 from pipeline.heads.base import LinearClassifier, RepresentationBatch, Summary
 from pipeline.training.checkpoints import load_head, save_head
+from pipeline.training.config import TrainingConfig
+from pipeline.training.members import Member
+from pipeline.training.teams import team_up
 from tests.toys import toy_heads
 
 WIDTH, CLASSES = 12, 5
+
+SETTINGS = {name: yaml.safe_load((CONFIGS / "head" / f"{name}.yaml").read_text()) for name in options("head")}
 
 
 def generator(seed=0):
@@ -35,8 +45,12 @@ SUMMARY = Summary(
 )
 
 
+def made(name, seed=0):
+    return make_head(SETTINGS[name], seed=seed)
+
+
 def ready(name, seed=0):
-    head = make_head({"kind": name}, seed=seed)
+    head = made(name, seed)
     head.prepare(SUMMARY)
     return head
 
@@ -61,10 +75,10 @@ def make_batch(head, rows, seed=0):
 
 
 with toy_heads():  # the contract holds for them too, which shows that it can be kept with any sampling
-    NAMES = head_names()
-    TRAINED = [name for name in NAMES if make_head({"kind": name}).needs.training]
-    KEEPING = [name for name in NAMES if head_class(name).keeps_representation]
-heads = pytest.mark.parametrize("name", NAMES)
+    SETTINGS.update({name: {"kind": name} for name in head_names() if name not in SETTINGS})
+    TRAINED = [name for name in SETTINGS if made(name).needs.training]
+    KEEPING = [name for name in SETTINGS if made(name).keeps_representation]
+heads = pytest.mark.parametrize("name", SETTINGS)
 trained = pytest.mark.parametrize("name", TRAINED)
 
 
@@ -180,6 +194,21 @@ def test_a_batch_may_be_cut_where_the_head_says(name):
 
 
 @trained
+def test_heads_of_several_seeds_train_in_one_batch_unless_their_loss_draws(name):
+    """Otherwise nobody would notice that a loss does something that vmap cannot."""
+    config = TrainingConfig(device="cpu", precision="fp32")
+    members = [Member(ready(name, seed), config, torch.device("cpu")) for seed in (0, 1)]
+    batch = make_batch(members[0].head, 16)
+    members[0].head.train()
+    draws = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        draws.append(members[0].head.loss(batch).total.item())
+    teams, why = team_up(members, batch, step=0, part=0)
+    assert len(teams) == (1 if draws[0] == draws[1] else 2), why
+
+
+@trained
 def test_the_loss_changes_no_buffer(name):
     """It is called for parts of a batch, in several processes."""
     head = ready(name).train()
@@ -199,7 +228,7 @@ def test_a_batch_of_one_has_a_finite_loss(name):
 def test_a_few_steps_lower_the_loss(name):
     head = ready(name).train()
     batch = make_batch(head, 64)
-    optimizer = torch.optim.Adam(head.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
     losses = []
     for _ in range(30):
         optimizer.zero_grad()
@@ -229,14 +258,14 @@ def test_save_and_load_gives_the_same_bits(name, tmp_path):
 @heads
 def test_the_score_is_documented(name):
     """Every head's file says what its score is; that higher means less sure is the contract, its scale is not."""
-    text = " ".join((sys.modules[head_class(name).__module__].__doc__ or "").split())
+    text = " ".join((sys.modules[type(made(name)).__module__].__doc__ or "").split())
     assert "score" in text
     assert "Shape suffixes" in text
-    assert "Uncertainty =" in (inspect.getdoc(head_class(name)) or "")
+    assert "Uncertainty =" in (inspect.getdoc(type(made(name))) or "")
 
 
 @heads
 def test_a_head_does_no_input_output(name):
-    source = inspect.getsource(sys.modules[head_class(name).__module__])
+    source = inspect.getsource(sys.modules[type(made(name)).__module__])
     for forbidden in ("open(", "print(", "import os", "pathlib", "cuda", "distributed", "logging"):
         assert forbidden not in source

@@ -13,6 +13,7 @@ from pipeline.distributions import (
     bessel_ratio,
     bessel_ratio_derivative,
     concentration_of_mean,
+    cosine_quadrature,
     credible_cosine,
     credible_cosine_share,
     fit,
@@ -75,6 +76,21 @@ def test_the_region_of_a_level_holds_that_share(d):
     cosine = credible_cosine(kappa, level, d)
     assert (cosine.diff(dim=1) < 0).all()
     assert torch.allclose(credible_cosine_share(kappa, cosine, d), level, rtol=1e-4, atol=1e-9)  # 1 − c is rounded
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 192, 4096])
+def test_expectations_by_quadrature(d):
+    kappa = torch.tensor([0.0, 1e-2, 1.0, 50.0, 1e4, 1e6], dtype=torch.float64)
+    cosine, weight = cosine_quadrature(kappa, d, 16)
+    mean = bessel_ratio(kappa, d)
+    variance = (weight * (cosine - mean[:, None]).square()).sum(-1)
+    assert torch.allclose((weight * cosine).sum(-1), mean, atol=1e-5)
+    assert torch.allclose(variance, bessel_ratio_derivative(kappa, d), rtol=3e-3, atol=1e-12)
+
+
+def test_the_quadrature_of_two_points():
+    cosine, weight = cosine_quadrature(torch.tensor([0.0, 0.7], dtype=torch.float64), 1, 16)
+    assert (weight * cosine).sum(-1).tolist() == pytest.approx([0, math.tanh(0.7)])
 
 
 def test_levels_at_the_ends_and_outside():

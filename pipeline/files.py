@@ -71,14 +71,19 @@ def write_bytes(path: Place, data: bytes) -> None:
 
 
 def append_text(path: Place, text: str) -> None:
-    """Add ``text`` at the end, durably. An object cannot grow, so there it is read and written anew."""
+    """Add ``text`` at the end, as :func:`append_bytes` does."""
+    append_bytes(path, text.encode())
+
+
+def append_bytes(path: Place, data: bytes) -> None:
+    """Add ``data`` at the end, durably. An object cannot grow, so there it is read and written anew."""
     if isinstance(path, RemotePath):
         before = path.read_bytes() if path.exists() else b""
-        write_bytes(path, before + text.encode())
+        write_bytes(path, before + data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(text)
+    with path.open("ab") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
 

@@ -35,7 +35,7 @@ class TrainingConfig:
     operational: ClassVar[frozenset[str]] = frozenset(
         {
             *("engine", "device", "batched", "cuda_graph", "threads"),
-            *("memory_gb", "log_every", "validate_every", "checkpoint_seconds"),
+            *("memory_gb", "log_every", "validate_every", "checkpoint_seconds", "tensorboard"),
         }
     )
 
@@ -71,6 +71,8 @@ class TrainingConfig:
     log_every: Positive = 50  # steps
     validate_every: Positive | None = None  # steps; null: at the end alone
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 60.0  # between checkpoints, at the next log line
+
+    tensorboard: bool = False  # event files for TensorBoard beside log.csv, the same numbers over the samples seen
 
     def __post_init__(self) -> None:
         if len(set(self.seeds)) != len(self.seeds):

@@ -33,6 +33,7 @@ from pipeline.training.checkpoints import describe_head, save_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.divergence import TrainingDivergedError, refuse_divergence
 from pipeline.training.engines import make_engine
+from pipeline.training.events import training_log
 from pipeline.training.holdout import Validation, training_rows
 from pipeline.training.log import TrainingLog
 from pipeline.training.members import Member, seed_generators
@@ -128,7 +129,7 @@ class _Run:
         self.members = [Member(head, own, self.device) for head, own in zip(heads, head_configs(config), strict=True)]
         self.engine = make_engine(self.members, config, world)
         self.logs, self.looks = (
-            [TrainingLog(own / name) for own in head_folders(folder, config)] for name in (LOG, LOOKS)
+            [training_log(own / name, config) for own in head_folders(folder, config)] for name in (LOG, LOOKS)
         )
         self.meaning = {
             "head": describe_head(heads[0]),

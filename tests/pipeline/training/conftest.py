@@ -59,3 +59,12 @@ def store(tmp_path: Path) -> RepresentationStore:
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., RepresentationStore]:
     return lambda counts, **options: make_store(tmp_path / "other", counts, **options)
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Tag → (samples, value) of all points, as TensorBoard's own reader finds them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    found.Reload()
+    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}

@@ -25,7 +25,7 @@ from pipeline.training.loop import train
 from pipeline.training.state import STATE, state_step
 from pipeline.training.summary import summarise
 from tests.asking import AskAfter
-from tests.pipeline.training.conftest import make_store
+from tests.pipeline.training.conftest import curves, make_store
 
 HEAD = {"kind": "loss_prediction", "hidden": 16}
 STEPS = 200
@@ -42,7 +42,8 @@ from pipeline.training.summary import summarise
 torch.set_num_threads(1)
 store = RepresentationStore.open(Path(sys.argv[1]))
 config = TrainingConfig(
-    steps=int(sys.argv[3]), batch_size=32, seeds=(0, 1), log_every=5, checkpoint_seconds=0, device="cpu"
+    steps=int(sys.argv[3]), batch_size=32, seeds=(0, 1), log_every=5, checkpoint_seconds=0, device="cpu",
+    tensorboard=True
 )
 head = {"kind": "loss_prediction", "hidden": 16}
 train(store=store, head=head, config=config, summary=summarise(store), folder=Path(sys.argv[2]), progress=Silent())
@@ -73,7 +74,7 @@ def result(folder):
 
 @pytest.mark.slow
 def test_killed_at_random_moments_the_weights_are_those_of_an_undisturbed_run(store, tmp_path):
-    straight = {**config().__dict__, "checkpoint_seconds": 1e9}
+    straight = {**config().__dict__, "checkpoint_seconds": 1e9, "tensorboard": True}
     train(
         store=store,
         head=HEAD,
@@ -98,6 +99,10 @@ def test_killed_at_random_moments_the_weights_are_those_of_an_undisturbed_run(st
     assert reached[-1] < STEPS, "killed too late to show anything"
     subprocess.run(command, check=True)
     assert result(tmp_path / "killed") == result(tmp_path / "straight")
+    for seed in ("seed-0", "seed-1"):
+        killed, undisturbed = (curves(tmp_path / name / seed)["loss"] for name in ("killed", "straight"))
+        assert killed == undisturbed
+        assert [samples for samples, _ in killed] == list(range(5 * 32, STEPS * 32 + 1, 5 * 32))
     assert not list((tmp_path / "killed").rglob("*.partial"))
     assert not (tmp_path / "killed" / STATE).exists()
 

@@ -15,11 +15,13 @@ Shape suffixes: T anchors of a tile, P rows of a pool, A negatives of an anchor,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, pad
 
 from pipeline.representation_store.sampler import Sampler, Span
 from pipeline.representation_store.sources import Held, Source
@@ -28,11 +30,28 @@ from pipeline.representation_store.triplets import Triplets
 TILE = 32
 
 
+class _Rows:
+    """Some rows of a window and their labels, on the device once they are used."""
+
+    def __init__(self, found: Held, label_B: Tensor, device: torch.device) -> None:
+        self.found, self.label_B, self.device = found, label_B, device
+
+    @cached_property
+    def held(self) -> Held:
+        """As the source gave them."""
+        return {name: value.to(self.device, non_blocking=True) for name, value in self.found.items()}
+
+    @cached_property
+    def direction_BD(self) -> Tensor:  # noqa: N802 (a shape suffix)
+        """Of every row, see :func:`_directions`; a pool is used for many batches."""
+        return _directions(self.held["embedding"])
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Pool:
-    held: Held  # as the source gave it
-    label_P: Tensor
-    direction_PD: Tensor  # float32 of length 1, as the label on the device that compares
+class _Candidates:
+    rows: _Rows  # of whole tiles
+    own: slice  # those of them that are wanted
+    pool: _Rows
 
 
 class HardNegatives:
@@ -48,65 +67,63 @@ class HardNegatives:
             device: where rows are compared.
         """
         self.source, self.sampler, self.triplets, self.device = source, sampler, triplets, device
-        self._pools: dict[int, _Pool] = {}  # of the window in use
+        self._pools: dict[int, _Rows] = {}  # of the window in use
 
-    def take(self, span: Span) -> Held:
-        """What ``source.take`` gives, the negatives being hard ones.
+    def gather(self, spans: Sequence[Span]) -> Callable[[], Held]:
+        """Take what is needed for the rows of ``spans``; comparing is left to the one who calls what is returned.
 
-        An anchor for which the pool has too few rows of other classes keeps the negatives that were drawn.
+        That gives what the source gives for the spans, one after the other, the negatives being hard ones, on the
+        device. An anchor for which the pool has too few rows of other classes keeps negatives that were drawn.
         """
-        window, size = self.sampler.window(span.window), TILE * self.triplets.group
-        wide = Span(
-            window=span.window,
-            start=span.start // size * size,
-            stop=min(-(-span.stop // size) * size, window.seen),
-        )
-        own = slice(span.start - wide.start, span.stop - wide.start)
-        held, pool = self.source.take(wide), self._pool(span.window)
-        label_T = self._labels(wide)[:: self.triplets.group]
-        anchor_TD = _directions(held["embedding"][:: self.triplets.group], self.device)
-        near_TA, fits_TA = self._nearest(anchor_TD, label_T, pool)
-        place_TA = torch.arange(wide.stop - wide.start).reshape(-1, self.triplets.group)[:, 2:]
-        place, near = place_TA[fits_TA], near_TA[fits_TA]
-        mined = {
-            name: value.index_copy(0, place.to(value.device), pool.held[name][near.to(value.device)])
-            for name, value in held.items()
-        }
-        return {name: value[own] for name, value in mined.items()}
+        return partial(self._chosen, [self._candidates(span) for span in spans])
 
-    def _nearest(self, anchor_TD: Tensor, label_T: Tensor, pool: _Pool) -> tuple[Tensor, Tensor]:
-        """(T, A) places in the pool, nearest first, and whether each is of another class; on the CPU."""
+    def _candidates(self, span: Span) -> _Candidates:
+        size, seen = TILE * self.triplets.group, self.sampler.window(span.window).seen
+        start, stop = span.start // size * size, min(-(-span.stop // size) * size, seen)
+        rows = self._take(Span(window=span.window, start=start, stop=stop))
+        return _Candidates(rows=rows, own=slice(span.start - start, span.stop - start), pool=self._pool(span.window))
+
+    def _pool(self, index: int) -> _Rows:
+        if index not in self._pools:
+            window = self.sampler.window(index)
+            self._pools = {index: self._take(Span(window=index, start=window.seen, stop=len(window.order_N)))}
+        return self._pools[index]
+
+    def _take(self, span: Span) -> _Rows:
+        kept_B = self.sampler.window(span.window).kept_N[span.start : span.stop]
+        label_B = torch.from_numpy(self.triplets.label[kept_B])
+        return _Rows(self.source.take(span), label_B.to(self.device), self.device)
+
+    def _chosen(self, candidates: Sequence[_Candidates]) -> Held:
+        found = [{name: value[one.own] for name, value in self._mined(one).items()} for one in candidates]
+        return found[0] if len(found) == 1 else {name: torch.cat([part[name] for part in found]) for name in found[0]}
+
+    def _mined(self, candidates: _Candidates) -> Held:
+        near_TA, fits_TA = self._nearest(candidates.rows, candidates.pool)
+        mined = {}
+        for name, value in candidates.rows.held.items():
+            groups = value.unflatten(0, (-1, self.triplets.group))
+            fits = fits_TA.reshape(*fits_TA.shape, *[1] * (value.ndim - 1))
+            hard = torch.where(fits, candidates.pool.held[name][near_TA], groups[:, 2:])
+            mined[name] = torch.cat([groups[:, :2], hard], dim=1).flatten(0, 1)
+        return mined
+
+    def _nearest(self, rows: _Rows, pool: _Rows) -> tuple[Tensor, Tensor]:
+        """(T, A) places in the pool, nearest to each anchor first, and whether each is of another class."""
         near, fits = [], []
-        count = min(self.triplets.negatives, len(pool.label_P))
+        anchor_TD = _directions(rows.held["embedding"][:: self.triplets.group])
+        label_T = rows.label_B[:: self.triplets.group]
+        count = min(self.triplets.negatives, len(pool.label_B))
         for anchors_TD, labels_T in zip(anchor_TD.split(TILE), label_T.split(TILE), strict=True):
-            cosine_TP = anchors_TD.clone() @ pool.direction_PD.T
-            cosine_TP.masked_fill_(labels_T[:, None] == pool.label_P, -torch.inf)
+            cosine_TP = anchors_TD @ pool.direction_BD.T
+            cosine_TP.masked_fill_(labels_T[:, None] == pool.label_B, -torch.inf)
             found = cosine_TP.topk(count, dim=1)
             near.append(found.indices)
             fits.append(found.values > -torch.inf)
         missing = (0, self.triplets.negatives - count)
-        near_TA = torch.nn.functional.pad(torch.cat(near), missing)
-        return near_TA.cpu(), torch.nn.functional.pad(torch.cat(fits), missing).cpu()
-
-    def _pool(self, index: int) -> _Pool:
-        if index not in self._pools:
-            window = self.sampler.window(index)
-            span = Span(window=index, start=window.seen, stop=len(window.order_N))
-            held = self.source.take(span)
-            self._pools = {
-                index: _Pool(
-                    held=held,
-                    label_P=self._labels(span),
-                    direction_PD=_directions(held["embedding"], self.device),
-                )
-            }
-        return self._pools[index]
-
-    def _labels(self, span: Span) -> Tensor:
-        kept_B = self.sampler.window(span.window).kept_N[span.start : span.stop]
-        return torch.from_numpy(self.triplets.label[kept_B]).to(self.device)
+        return pad(torch.cat(near), missing), pad(torch.cat(fits), missing)
 
 
-def _directions(embedding_BVD: Tensor, device: torch.device) -> Tensor:
-    """(B, D) of the first view; the scale of a row that is stored as int8 has no part in its direction."""
-    return normalize(embedding_BVD[:, 0].to(device).float(), dim=1)
+def _directions(embedding_BVD: Tensor) -> Tensor:
+    """(B, D) float32 of length 1, of the first view; the scale of a row stored as int8 has no part in it."""
+    return normalize(embedding_BVD[:, 0].float(), dim=1)

@@ -136,16 +136,22 @@ class BatchReader:
     def _read(self, parts: Iterator[tuple[int, int]], sampler: Sampler) -> Iterator[RepresentationBatch]:
         """Rows are gathered by a thread; numbers are made of them here, where the device's threads are at hand."""
         with closing(self._open(sampler)) as source:
-            take = self._taker(source, sampler)
-            gathered = (self._gather(take, sampler, start, stop) for start, stop in parts)
+            gather = self._gathering(source, sampler)
+            gathered = (gather(list(sampler.spans(start, stop))) for start, stop in parts)
             for found in _ahead(gathered, AHEAD):
-                yield self._batch(found)
+                yield self._batch(found())
 
-    def _taker(self, source: Source, sampler: Sampler) -> Callable[[Span], Held]:
-        """Gives the rows of a span."""
+    def _gathering(self, source: Source, sampler: Sampler) -> Callable[[Sequence[Span]], Callable[[], Held]]:
+        """Gathers the rows of spans, and leaves to another thread what is to be computed of them."""
         if isinstance(sampler.grouping, Triplets) and sampler.grouping.pool:
-            return HardNegatives(source, sampler, sampler.grouping, self.reading.device).take
-        return source.take
+            return HardNegatives(source, sampler, sampler.grouping, self.reading.device).gather
+
+        def gather(spans: Sequence[Span]) -> Callable[[], Held]:
+            parts = [source.take(span) for span in spans]
+            found = parts[0] if len(parts) == 1 else {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+            return lambda: found
+
+        return gather
 
     def _open(self, sampler: Sampler) -> Source:
         if not self.resident:
@@ -153,10 +159,6 @@ class BatchReader:
         if self._held is None:
             self._held = Resident(self.store, self.arrays, sampler, self.reading.threads, self.reading.device)
         return self._held.following(sampler)
-
-    def _gather(self, take: Callable[[Span], Held], sampler: Sampler, start: int, stop: int) -> Held:
-        parts = [take(span) for span in sampler.spans(start, stop)]
-        return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _batch(self, gathered: Held) -> RepresentationBatch:
         found = {name: value.to(self.reading.device, non_blocking=True) for name, value in gathered.items()}

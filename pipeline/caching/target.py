@@ -31,6 +31,7 @@ from pipeline.places import Place
 from pipeline.representation_store import Commit, RepresentationStore, StoreLayout, UnitRows, fit_rows
 from pipeline.representation_store.encoding import in_range
 from pipeline.representation_store.records import committed_units, record_path
+from pipeline.representation_store.tally import tally_now_and_then
 from pipeline.run_record import recall
 
 Array = NDArray[Any]
@@ -173,6 +174,7 @@ class Target:
             self.note_failure(unit, error)
             raise
         record_path(self.path / "failures", unit).unlink(missing_ok=True)
+        tally_now_and_then(self.path, unit)
         return commit
 
     # -- records beside the commits

@@ -6,6 +6,9 @@ last time, if they are at most so many. Beyond that, records are only looked at 
 records are written is checked too), and what they tell is remembered in ``telemetry/tally.json``, with the inode of
 each file (in an object store its tag): a record is written by putting a new file in its place, so where that is another
 one it is looked at again, and a listing is all that the others cost. ``submit verify`` reads everything.
+
+So that nobody who asks is the first to look at a hundred thousand records, whoever commits one of every :data:`EVERY`
+units counts.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from pipeline.run_record import RUN_COPY, RUN_RECORD, recall
 from pipeline.sealed import DamagedError
 
 FEW = 1000
+EVERY = 2 * FEW
 _COLUMNS = ("names", "stamps", "rows")
 
 #: A record as :func:`~pipeline.representation_store.records.write_commit` writes it. What stands two spaces deep is a
@@ -87,6 +91,13 @@ def tally(path: Place) -> Tally:
         quarantined=sum(told.quarantined.values()),
         failed={name.removesuffix(SUFFIX): failed[name] for name in sorted(failed)},
     )
+
+
+def tally_now_and_then(path: Place, unit: int) -> None:
+    """``unit`` was committed: count what is in its store, if it is its turn."""
+    if (unit + 1) % EVERY == 0:
+        with suppress(UserError):  # the unit is done all the same
+            tally(path)
 
 
 def _units(path: Place) -> int | None:

@@ -24,7 +24,8 @@ from pipeline.images.packed import PackedTars, open_packed
 from pipeline.images.tars import read_tar
 from pipeline.interruption import Interrupted, forget
 from pipeline.progress import Silent
-from pipeline.representation_store import RepresentationStore
+from pipeline.representation_store import RepresentationStore, tally
+from pipeline.representation_store.records import TALLY
 from pipeline.representation_store.verify import verify
 from tests.asking import AskAfter
 
@@ -101,6 +102,13 @@ def test_workers_and_order_do_not_change_a_byte(packed, backbone, tmp_path):
     for unit in reversed(job.missing()):
         CacheJob(tars=packed, stores={tmp_path / "back": backbone}, settings=job.settings).run(unit, Silent())
     assert tree(tmp_path / "one") == tree(tmp_path / "three") == tree(tmp_path / "back")
+
+
+def test_records_are_counted_while_they_are_made(packed, backbone, tmp_path, monkeypatch):
+    monkeypatch.setattr(tally, "FEW", 0)
+    monkeypatch.setattr(tally, "EVERY", 2)
+    cache(packed, tmp_path, backbone)
+    assert read_json(tmp_path / TALLY)["names"][:2] == ["000000.json", "000001.json"]
 
 
 def test_random_views_differ_and_are_described(packed, backbone, tmp_path):

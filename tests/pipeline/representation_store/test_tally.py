@@ -108,6 +108,21 @@ def test_of_a_large_store_a_record_is_opened_once(store: Path, opened: Callable[
 
 
 @pytest.mark.usefixtures("large")
+def test_who_commits_counts_now_and_then(
+    store: Path, opened: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tally, "EVERY", 4)
+    for unit in range(UNITS - 1):
+        tally.tally_now_and_then(store, unit)
+        assert (store / TALLY).exists() == (unit >= 3)
+    assert len(opened()) == UNITS - 1
+    assert count(store) == ALL
+    assert opened() == []
+    RepresentationStore.open(store).withdraw(0)
+    assert not (store / TALLY).exists(), "the next record may be given the inode of the one that is gone"
+
+
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"names": ["000000.json"], "stamps": [1]}', b"\xff", b'{"names": 3}'])
 def test_a_damaged_memory_costs_time_and_nothing_else(store: Path, text: bytes) -> None:
     count(store)

@@ -26,7 +26,7 @@ from cluster.jobs.queue import QueueError, ask, queued
 from cluster.jobs.submissions import Job, Submitted, Work, job_ids, submissions
 from cluster.jobs.tasks import tasks_of
 from cluster.slurm.code import commit, snapshot
-from cluster.slurm.cutting import Limits, arrays, cut, limits, shares
+from cluster.slurm.cutting import Limits, arrays, cut, fewer, limits, shares
 from cluster.slurm.follow import follow
 from cluster.slurm.resources import Resources, SlurmConfig, minutes
 from cluster.slurm.script import make_executor
@@ -36,14 +36,6 @@ from stages.base import Stage, is_done
 
 SUBMIT = "+submit"  # the claim of whoever is submitting a stage right now
 PATIENCE_SECONDS = 120.0  # with another one who is
-#: What sbatch says when there are too many jobs in the queue.
-TOO_MANY = (
-    "SubmitJobLimit",
-    "SubmitJobPerUser",
-    "SubmitJobsLimit",
-    "Job violates accounting/QOS policy",
-    "MaxJobCount",
-)
 
 
 @dataclass(kw_only=True)
@@ -183,24 +175,22 @@ class Slurm(Executor):
             kill_together=link.stage.by_ranks,
         )
         parts = arrays(works, link.limits.array)
-        while parts:
-            part = parts.pop(0)
-            try:
-                made = executor.map_array(lambda task: task(), [self._task(link, record.folder, work) for work in part])
-            except (FailedJobError, FailedSubmissionError) as error:
-                left = [work for other in (part, *parts) for work in other]
-                parts = [*_fewer(left, str(error))]
-                continue
-            job = Job(id=made[0].job_id.split("_")[0], array=len(part) > 1, work=tuple(part))
-            record = replace(record, jobs=(*record.jobs, job))
-            record.write()
-            link.made.append(job.id)
-        tasks = sum(len(job.work) for job in record.jobs)
-        jobs = ", ".join(job.id for job in record.jobs)
-        units = sum(len(work.units or ()) for job in record.jobs for work in job.work)
-        what = f"{units} units in {tasks} tasks" if units else f"{tasks} tasks for what will be missing then"
-        waits = f", after {', '.join(after)}" if after else ""
-        link.lines.append(f"{link.name}: job {jobs}: {what}{waits}; logs in {record.folder}")
+        try:
+            while parts:
+                part = parts.pop(0)
+                tasks = [self._task(link, record.folder, work) for work in part]
+                try:
+                    made = executor.map_array(lambda task: task(), tasks)
+                except (FailedJobError, FailedSubmissionError) as error:
+                    parts = [*fewer([work for other in (part, *parts) for work in other], str(error))]
+                    continue
+                job = Job(id=made[0].job_id.split("_")[0], array=len(part) > 1, work=tuple(part))
+                record = replace(record, jobs=(*record.jobs, job))
+                record.write()
+                link.made.append(job.id)
+        finally:
+            if record.jobs:
+                link.lines.append(_said(link, record))
 
     def _task(self, link: _Link, folder: Path, work: Work) -> Task:
         return Task(
@@ -238,18 +228,14 @@ def _live(link: _Link) -> dict[str, Work]:
     return {task.id: task.work for task in tasks_of(earlier, states, {}) if task.live}
 
 
-def _fewer(left: Sequence[Work], error: str) -> list[Sequence[Work]]:
-    """The same work in half as many tasks, where SLURM says that there are too many.
-
-    Raises:
-        UserError: SLURM says something else, or refuses a single task.
-    """
-    said = error.strip().splitlines()[-1] if error.strip() else "no reason given"
-    if len(left) == 1 or not any(word in error for word in TOO_MANY) or left[0].units is None:
-        raise UserError(f"sbatch refused the job: {said}. Check cluster.partition, account, qos, time and the like.")
-    units = [unit for work in left for unit in work.units or ()]
-    each = -(-len(units) // (len(left) // 2))
-    return [[Work(units=tuple(units[start : start + each])) for start in range(0, len(units), each)]]
+def _said(link: _Link, record: Submitted) -> str:
+    """What was submitted."""
+    tasks = sum(len(job.work) for job in record.jobs)
+    jobs = ", ".join(job.id for job in record.jobs)
+    units = sum(len(work.units or ()) for job in record.jobs for work in job.work)
+    what = f"{units} units in {tasks} tasks" if units else f"{tasks} tasks for what will be missing then"
+    waits = f", after {', '.join(record.after)}" if record.after else ""
+    return f"{link.name}: job {jobs}: {what}{waits}; logs in {record.folder}"
 
 
 @contextmanager

@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from cluster.jobs.queue import QueueError, ask, settings
 from cluster.jobs.submissions import Work
 from cluster.slurm.resources import Resources
+from pipeline.errors import UserError
 
 UNKNOWN_ARRAY = 1001  # SLURM's own default of MaxArraySize
+#: What sbatch says when there are too many jobs in the queue.
+TOO_MANY = (
+    "SubmitJobLimit",
+    "SubmitJobPerUser",
+    "SubmitJobsLimit",
+    "Job violates accounting/QOS policy",
+    "MaxJobCount",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +82,26 @@ def arrays(tasks: Sequence[Work], limit: int) -> list[Sequence[Work]]:
     count = max(1, math.ceil(len(tasks) / limit))
     each = max(1, math.ceil(len(tasks) / count))
     return [tasks[start : start + each] for start in range(0, len(tasks), each)]
+
+
+def fewer(left: Sequence[Work], error: str) -> list[Sequence[Work]]:
+    """The same work in half as many tasks, where SLURM says that there are too many.
+
+    Raises:
+        UserError: SLURM says something else, or there is no room for a single task.
+    """
+    lines = error.strip().splitlines() or ["no reason given"]
+    limit = next((line for line in lines if any(word in line for word in TOO_MANY)), None)
+    if limit is None:
+        raise UserError(
+            f"sbatch refused the job: {lines[-1]}. Check cluster.partition, account, qos, time and the like."
+        )
+    units = [unit for work in left for unit in work.units or ()]
+    if len(left) == 1 or not units:
+        what = f"{len(units)} units are" if units else "it is"
+        raise UserError(
+            f"there are as many jobs in the queue as SLURM takes ({limit.removeprefix('sbatch: error: ')}), so {what} "
+            "not submitted. The same command submits what is missing once others have ended."
+        )
+    each = -(-len(units) // (len(left) // 2))
+    return [[Work(units=tuple(units[start : start + each])) for start in range(0, len(units), each)]]

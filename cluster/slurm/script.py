@@ -17,6 +17,7 @@ STOPPED, AGAIN = 84, 85  # at a safe point, for good; at a safe point, and the t
 #: How a process ends that the machine ended (ABRT, BUS, FPE, KILL, SEGV), not a person (TERM).
 KILLED = (134, 135, 136, 137, 139)
 NOT_YET = (140, 143)  # USR2 or TERM came before the process listened
+TIME_ENDED = "Reason=TimeLimit"  # as scontrol says of a job that was not in time
 RESTARTS = 100  # of a task whose process is killed; one that is interrupted goes on for ever
 
 #: SIGTERM reaches this shell too, which must outlive the processes it waits for.
@@ -41,6 +42,12 @@ def after(requeue: bool) -> tuple[str, ...]:
         "task=$SLURM_JOB_ID",
         'if [ -n "$SLURM_ARRAY_JOB_ID" ]; then task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi',
         'runs() { scontrol show job "$task" | grep -q JobState=RUNNING; }  # false once somebody has cancelled it',
+        # true once somebody has cancelled it, which may be after it was told that its time ends
+        "gone() {",
+        '  said=$(scontrol show job "$task") || return 1',
+        f"  case $said in *{TIME_ENDED}*) return 1;; *JobState=COMPLETING*|*JobState=CANCELLED*) return 0;; esac",
+        "  return 1",
+        "}",
         f"case $code in {AGAIN}) again=interrupted;; esac",
         f"case $code in {'|'.join(map(str, NOT_YET))}) if runs; then again=interrupted; fi;; esac",
         f"case $code in {'|'.join(map(str, KILLED))})",
@@ -50,6 +57,7 @@ def after(requeue: bool) -> tuple[str, ...]:
         '  echo "the work was $again (exit code $code): task $task goes back into the queue" >&2',
         # the controller may be away for a while; once it has heard, it ends this script
         "  for wait in 5 10 20 40 80; do",
+        '    if gone; then echo "task $task has been cancelled or requeued by somebody else" >&2; break; fi',
         '    if scontrol requeue "$task"; then sleep 60; break; fi; sleep $wait',
         "  done",
         "fi",

@@ -29,7 +29,7 @@ from cluster.jobs.queue import QueueError, ask
 from cluster.jobs.submissions import Work
 from cluster.progress import LineProgress
 from cluster.slurm.ranks import choose_gpu, process_group
-from cluster.slurm.script import AGAIN, STOPPED
+from cluster.slurm.script import AGAIN, STOPPED, TIME_ENDED
 from pipeline.errors import UserError
 from pipeline.interruption import Interrupted, ask_to_stop, stop_asked
 from pipeline.progress import Silent
@@ -37,6 +37,7 @@ from stages.base import Stage, Unit, make_stage
 
 PREPARE, FINISH, START = "+prepare", "+finish", "+start"  # claims that are no unit's
 FAILED = 1
+ANSWER_SECONDS = 10.0  # that scontrol is given; a process that was told to end has not many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,15 +286,16 @@ class Runner:
         return self.signal == signal.SIGUSR2 and self._near_limit() and not self.done and not stage.resumes_units
 
     def _goes_on(self) -> bool:
-        """Whether this task is to be started again: not if somebody cancelled it.
+        """Whether this task is to be started again: not if somebody cancelled it, be it after it was told to stop.
 
-        A cancelled job is COMPLETING at this moment. So is one that was requeued, but that has one restart more.
+        A cancelled job is COMPLETING at this moment. So is one that was requeued, but that has one restart more, and
+        one whose time has ended, which is the reason then. Where nobody answers, a task that was told goes on.
         """
-        if self.signal == signal.SIGUSR2:
-            return True
+        told = self.signal == signal.SIGUSR2
         try:
-            facts = " ".join(ask(["scontrol", "show", "job", "--oneliner", self.env.job_id]))
+            facts = " ".join(ask(["scontrol", "show", "job", "--oneliner", self.env.job_id], timeout=ANSWER_SECONDS))
         except QueueError:
-            return False
+            return told
         counted = re.search(r"\bRestarts=(\d+)", facts)
-        return "JobState=RUNNING" in facts or (counted is not None and int(counted[1]) > self.restart)
+        restarted = counted is not None and int(counted[1]) > self.restart
+        return "JobState=RUNNING" in facts or restarted or (told and TIME_ENDED in facts)

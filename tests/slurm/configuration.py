@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
-from tests.slurm.daemons import SEARCH_PATH
+from tests.slurm.packages import version
 
 # Shortest times that SLURM takes or that hold on a busy machine. ``cred_expire``: a requeued job may start anew so many
 # seconds after it ended, 5 is the least.
@@ -136,11 +135,7 @@ def write(
 
 def no_cgroups() -> str:
     """The plugin that does nothing: nothing of ours needs it, but slurmd does not start without one."""
-    said = subprocess.run(
-        ["slurmd", "-V"], env={"PATH": SEARCH_PATH}, capture_output=True, text=True, check=True
-    ).stdout
-    year, month, *_ = said.split()[-1].split(".")  # "slurm-wlm 22.05.8"
-    return "disabled" if (int(year), int(month)) >= (24, 5) else "cgroup/v1"
+    return "disabled" if version() >= (24, 5) else "cgroup/v1"
 
 
 def span(first: int, last: int) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.conftest import finish
 from tests.slurm import packages
+from tests.slurm.daemons import LabError
 from tests.slurm.lab import Lab
 from tests.slurm.runs import SMALLER
 
@@ -18,8 +19,17 @@ def lab() -> Iterator[Lab]:
     """Four nodes, arrays of at most four; brought up once for all tests with ``pytest.mark.xdist_group("slurm")``."""
     if reason := packages.why_not():
         pytest.skip(reason)
-    with Lab(cpus=16, max_array_size=4, grace_s=20) as lab:
+    lab = Lab(cpus=16, max_array_size=4, grace_s=20)
+    try:
+        lab.up()
+    except LabError as error:
+        if reason := packages.why_not_up(error):
+            pytest.skip(reason)
+        raise
+    try:
         yield lab
+    finally:
+        lab.down()
 
 
 @pytest.fixture(scope="session")

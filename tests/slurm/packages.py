@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.slurm.daemons import SEARCH_PATH
+from tests.slurm.daemons import SEARCH_PATH, LabError
 
 # a command, and the package that it comes from
 NEEDED = {
@@ -37,6 +37,8 @@ QUIETLY = [
     "-o",
     "DPkg::Lock::Timeout=60",
 ]
+#: The versions with which a lab has come up: one that does not is an error of ours there, and nowhere else.
+PROVEN = ((22, 5),)
 POLICY = Path("/usr/sbin/policy-rc.d")  # asked by every Debian package before it starts a service
 
 
@@ -50,6 +52,25 @@ def why_not() -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the tests may be at it
         said = install() if missing() else ""
     return f"apt-get failed ({said}); {HOW}" if missing() else ""
+
+
+def why_not_up(error: LabError) -> str:
+    """Why a lab that did not come up is no error of ours, in a line; nothing where it has to."""
+    if version() in PROVEN:
+        return ""
+    proven = ", ".join(f"{year}.{month:02}" for year, month in PROVEN)
+    said = " ".join(str(error).split())[-300:]
+    return (
+        f"no lab with the SLURM {'.'.join(map(str, version()))} of this machine (proven: {proven}): … {said}. "
+        "`python -m tests.slurm.lab up` shows more; to run the SLURM tests, use Debian 12"
+    )
+
+
+def version() -> tuple[int, ...]:
+    """Year and month of the SLURM that is here."""
+    command = ["slurmd", "-V"]  # "slurm-wlm 22.05.8"
+    said = subprocess.run(command, env={"PATH": SEARCH_PATH}, capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in said.split()[-1].split(".")[:2])
 
 
 def missing() -> list[str]:

@@ -73,6 +73,11 @@ class Run:
         with SUBMITTING:
             return finish(self.folder, *self.words, code=code)
 
+    def status(self) -> str:
+        """What ``submit status`` prints."""
+        with SUBMITTING:
+            return finish(self.folder, "status", *self.words)
+
     # -- what its records say
 
     @property

@@ -78,6 +78,36 @@ def scancel(make: Make, lab: Lab) -> Run:
     return run
 
 
+def scancel_as_the_time_ends(make: Make, lab: Lab) -> Run:
+    """Told first that its time ends, after which it would come back by itself, and then cancelled."""
+    run = make()
+    run.slow.write_text("3 0.1")
+    run.submit()
+    run.wait_until_all_work()
+    lab.run("scancel", "--signal=USR2", run.task())
+    lab.run("scancel", run.task())
+    lab.wait_for(lambda: not run.is_queued(), LONG, "the cancelled job to go")
+    run.slow.unlink()
+    run.submit()
+    run.wait_for_end()
+    return run
+
+
+def hold_and_release(make: Make, lab: Lab) -> Run:
+    """An array that waits is held, and released."""
+    run = make(units_per_task=3, sbatch={"begin": "now+1hour"})
+    run.slow.unlink()
+    run.submit()
+    (job,) = run.jobs()
+    lab.run("scontrol", "hold", job.id)
+    assert "PENDING 2 (JobHeldAdmin)" in run.status()  # root holds as one
+    assert f"2 tasks of an earlier submission go on (job {job.id})" in run.submit()
+    lab.run("scontrol", "release", job.id)
+    lab.run("scontrol", "update", f"jobid={job.id}", "StartTime=now")
+    run.wait_for_end()
+    return run
+
+
 def lost_node(make: Make, lab: Lab) -> Run:
     run = make(sbatch={"exclude": ",".join(lab.node_names[:2])})
     run.submit()
@@ -118,7 +148,8 @@ def lost_controller(make: Make, lab: Lab, others: list[Future[Run]]) -> Run:
 
 
 SCENARIOS = (
-    *(large_array_submitted_twice_at_once, requeue, preemption, time_limit, scancel, lost_node, requeue_of_training),
+    *(large_array_submitted_twice_at_once, requeue, preemption, time_limit, scancel),
+    *(scancel_as_the_time_ends, hold_and_release, lost_node, requeue_of_training),
     lost_controller,  # last: it waits for the others
 )
 
@@ -192,6 +223,19 @@ def test_scancel(runs: Runs, calm: Path, lab: Lab) -> None:
     assert events(run, "dropped") == [(0, "told to end")]
     first, second = run.jobs()
     assert [row["state"] for job in (first, second) for row in lab.sacct(job.id)] == ["CANCELLED", "COMPLETED"]
+
+
+def test_scancel_as_the_time_ends(runs: Runs, calm: Path, lab: Lab) -> None:
+    run = calm_in_the_end(runs["scancel_as_the_time_ends"].result(), calm)
+    assert [restart for restart, _ in events(run, "started")] == [0, 0], "it did not come back by itself"
+    first, second = run.jobs()
+    assert [row["state"] for job in (first, second) for row in lab.sacct(job.id)] == ["CANCELLED", "COMPLETED"]
+
+
+def test_hold_and_release(runs: Runs, calm: Path) -> None:
+    run = calm_in_the_end(runs["hold_and_release"].result(), calm)
+    assert [len(job.work) for job in run.jobs()] == [2], "nothing was submitted twice"
+    assert events(run, "done") == [(0, None)] * 6
 
 
 def test_lost_node(runs: Runs, calm: Path, lab: Lab) -> None:

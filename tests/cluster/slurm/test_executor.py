@@ -188,6 +188,25 @@ def test_a_limit_that_nobody_tells_is_found(tmp_path: Path, submit: Submit, clus
     assert [len(work) for work in works] == [5, 5]
 
 
+def test_no_room_in_the_queue(tmp_path: Path, submit: Submit, cluster: Commands) -> None:
+    """sbatch takes one array of two tasks and no job after it."""
+    refuse = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; echo "Batch job submission failed" >&2; exit 1'
+    cluster.answer("scontrol", "MaxArraySize            = 2\n")
+    cluster.answer("sbatch", script=f'if [ -e "$0.full" ]; then {refuse}; fi; touch "$0.full"; {SBATCH}')
+    packed(tmp_path / "runs")
+    outcome = submit("cache", "train_head", units_per_task=2)
+    assert outcome.lines[0].split("; ")[0] == "cache: job 100: 4 units in 2 tasks"
+    assert outcome.failed == {
+        "cache": "there are as many jobs in the queue as SLURM takes (AssocMaxSubmitJobLimit), so 6 units are not "
+        "submitted. The same command submits what is missing once others have ended."
+    }
+    running(cluster, "100_0", "100_1")
+    (cluster.folder / "sbatch.full").unlink()
+    submit("cache", units_per_task=6)
+    _, second = records(tmp_path / "runs", "cache")
+    assert [work.units for work in second.jobs[0].work] == [tuple(f"{unit:06d}" for unit in range(4, 10))]
+
+
 def test_refused_for_another_reason(tmp_path: Path, submit: Submit, cluster: Commands) -> None:
     cluster.answer("sbatch", code=1, error="sbatch: error: invalid partition specified: gpux\n")
     outcome = submit("pack", "cache", partition="gpux")

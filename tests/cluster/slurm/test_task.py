@@ -164,20 +164,31 @@ def test_before_the_time_limit_the_unit_is_dropped_and_the_task_goes_on(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "expected"),
+    ("answer", "code", "told_to_end", "told_that_time_ends"),
     [
-        ("JobId=7 JobState=RUNNING Restarts=0", 0, AGAIN),  # to be preempted
-        ("JobId=7 JobState=COMPLETING Restarts=1", 0, AGAIN),  # requeued
-        ("JobId=7 JobState=COMPLETING Restarts=0", 0, STOPPED),  # cancelled
-        ("JobId=7 JobState=CANCELLED Restarts=0", 0, STOPPED),
-        ("", 1, STOPPED),
+        ("JobId=7 JobState=RUNNING Restarts=0", 0, AGAIN, AGAIN),  # TERM: to be preempted
+        ("JobId=7 JobState=COMPLETING Restarts=1", 0, AGAIN, AGAIN),  # requeued
+        ("JobId=7 JobState=COMPLETING Reason=TimeLimit Restarts=0", 0, STOPPED, AGAIN),  # it took too long to stop
+        ("JobId=7 JobState=COMPLETING Reason=None Restarts=0", 0, STOPPED, STOPPED),  # cancelled
+        ("JobId=7 JobState=CANCELLED Restarts=0", 0, STOPPED, STOPPED),
+        ("", 1, STOPPED, AGAIN),
     ],
 )
-def test_told_to_end(tmp_path: Path, stage: Units, commands: Commands, answer: str, code: int, expected: int) -> None:
-    """To make room for another job it goes on later; cancelled, or where nobody knows, it does not."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_told_to_stop(
+    tmp_path: Path,
+    stage: Units,
+    commands: Commands,
+    number: int,
+    answer: str,
+    code: int,
+    told_to_end: int,
+    told_that_time_ends: int,
+) -> None:
+    """Cancelled, it does not go on; where nobody knows, it does if its time ends. To make room it goes on later."""
     commands.answer("scontrol", answer, code=code)
-    stage.act = interrupt(signal.SIGTERM)
-    assert runner(tmp_path).run() == expected
+    stage.act = interrupt(number)
+    assert runner(tmp_path).run() == (told_to_end if number == signal.SIGTERM else told_that_time_ends)
     assert commands.asked("scontrol") == ["show job --oneliner 7_1"]
     assert [unit.id for unit in stage.plan()] == ["b", "c", "d"]
 

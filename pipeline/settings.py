@@ -3,8 +3,8 @@
 A method is one file, and its ``Config`` stands beside code that needs torch, which takes seconds to import. Whoever
 only wants to know what a config means, as ``submit status`` does, has the statements of the file run that the
 ``Config`` needs, and no others: the class itself, and whatever at the top of the file binds a name that it uses, and
-what those use. So it is the very class, with its ranges and checks. Where the file is not written so that this can be
-done, all of it is imported.
+what those use; of private files beside it likewise. So it is the very class, with its ranges and checks. Where the file
+is not written so that this can be done, all of it is imported.
 """
 
 from __future__ import annotations
@@ -62,20 +62,23 @@ def read_settings(module: str) -> type[Any] | None:
     """
     if module in sys.modules:
         return None  # nothing is to be saved
-    spec = find_spec(module)
-    if spec is None or spec.origin is None:
-        return None
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    target = _target(tree)
+    target = _target(_tree(module))
     if target is None:
         return None
-    body = _needed(tree, target)
-    part = ModuleType(f"{module}.settings")  # known by its name while its annotations are looked up
-    part.__file__, part.__package__ = spec.origin, spec.parent
-    sys.modules[part.__name__] = part
-    exec(compile(ast.Module(body=body, type_ignores=[]), spec.origin, "exec"), part.__dict__)
-    found = part.__dict__[target.name if isinstance(target, ast.ClassDef) else target.id]
+    name = target.name if isinstance(target, ast.ClassDef) else target.id
+    found = _run(module, target).__dict__[name]
     return found if isinstance(found, type) else None
+
+
+def _tree(module: str) -> ast.Module:
+    return ast.parse(Path(_file(module)).read_text(encoding="utf-8"))
+
+
+def _file(module: str) -> str:
+    spec = find_spec(module)
+    assert spec is not None, module
+    assert spec.origin is not None, module
+    return spec.origin
 
 
 def _target(tree: ast.Module) -> ast.ClassDef | ast.Name | None:
@@ -92,21 +95,47 @@ def _target(tree: ast.Module) -> ast.ClassDef | ast.Name | None:
     return only if isinstance(only, ast.ClassDef | ast.Name) else None
 
 
-def _needed(tree: ast.Module, target: ast.ClassDef | ast.Name) -> list[ast.stmt]:
-    """The statements at the top of the file that ``target`` needs, in their order, and itself."""
+def _run(module: str, target: ast.ClassDef | ast.Name) -> ModuleType:
+    """A module with what ``target`` needs of the file, and with ``target`` where that is a class inside of another."""
+    part = ModuleType(f"{module}.settings")
+    part.__file__, part.__package__ = _file(module), module.rpartition(".")[0]
+    sys.modules[part.__name__] = part  # known by its name while its annotations are looked up
+    needed, used = _needed(_tree(module), target)
+    body: list[ast.stmt] = [target] if isinstance(target, ast.ClassDef) else []
+    for statement in reversed(needed):
+        if not isinstance(statement, ast.ImportFrom) or not _is_beside(statement, module):
+            body.insert(0, statement)
+            continue
+        for alias in statement.names:
+            if (name := alias.asname or alias.name) in used:
+                wanted = ast.Name(alias.name, ast.Load())
+                part.__dict__[name] = _run(str(statement.module), wanted).__dict__[alias.name]
+    exec(compile(ast.Module(body=body, type_ignores=[]), part.__file__, "exec"), part.__dict__)
+    return part
+
+
+def _is_beside(statement: ast.ImportFrom, module: str) -> bool:
+    """Whether names are imported from a private file of the same package, which is not imported already."""
+    package, _, name = (statement.module or "").rpartition(".")
+    own = not statement.level and package == module.rpartition(".")[0] and name.startswith("_")
+    return own and statement.module not in sys.modules
+
+
+def _needed(tree: ast.Module, target: ast.ClassDef | ast.Name) -> tuple[list[ast.stmt], set[str]]:
+    """The statements at the top of the file that ``target`` needs, in their order, and the names that it needs."""
     homes: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         for name in _bound(statement):
             homes.setdefault(name, []).append(statement)
     needed: list[ast.stmt] = []
-    wanted = ["annotations", *_used(target)]  # the first: of the line that is about the future
+    used, wanted = set[str](), ["annotations", *_used(target)]  # the first: of the line that is about the future
     while wanted:
-        for statement in homes.pop(wanted.pop(), []):
+        used.add(name := wanted.pop())
+        for statement in homes.pop(name, []):
             if statement not in needed:
                 needed.append(statement)
                 wanted += _used(statement)
-    in_order = [statement for statement in tree.body if statement in needed]
-    return [*in_order, target] if isinstance(target, ast.ClassDef) else in_order
+    return [statement for statement in tree.body if statement in needed], used
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

@@ -57,13 +57,14 @@ from typing import Annotated
 {imports}
 from pydantic import Field, field_validator
 from pipeline.config import config
+from made._beside import MORE, TWO as TWO, Network
 
 LEAST = 3
 Many = Annotated[int, Field(ge=LEAST)]
 
 
 def twice(value):
-    return 2 * value
+    return TWO * value
 
 
 def unused():
@@ -90,6 +91,7 @@ def method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a method called ``made.method``, to be written."""
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "__init__.py").touch()
+    (tmp_path / "made" / "_beside.py").write_text("import nowhere\nONE = 1\nTWO = ONE + 1\nMORE = nowhere.more\n")
     monkeypatch.syspath_prepend(tmp_path)
     read_settings.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "made"]:
@@ -118,6 +120,7 @@ def test_where_there_are_two_all_is_imported(method: Path) -> None:
 
 def test_what_is_imported_is_not_read_again(method: Path) -> None:
     method.write_text(FILE.format(imports="", network=None))
+    method.with_name("_beside.py").write_text("TWO, MORE, Network = 2, 3, None")
     from made.method import Method  # type: ignore[import-not-found]
 
     assert read_settings("made.method") is None

@@ -8,22 +8,43 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
 from pipeline.backbones import facts
 from pipeline.backbones.base import Network, Tried
 from pipeline.backbones.devices import device_of
-from pipeline.backbones.sources._file_settings import FileConfig
+from pipeline.backbones.settings import BackboneConfig
 from pipeline.backbones.tap import Tap
-from pipeline.config import to_plain
+from pipeline.config import config, to_plain
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
 from pipeline.heads.base import LinearClassifier
 from pipeline.images.preprocessing import Preprocessing
+from pipeline.places import LocalPath
+
+
+@config
+class FileConfig(BackboneConfig):
+    """A network in a file. Its preprocessing must be given: size, mean, std, crop, interpolation."""
+
+    # The file.
+    path: LocalPath
+    # Which output is the representation, where there are several: its number from 0, or its name.
+    output: int | str | None = None
+    # Outputs of tokens: how many stand before those of the patches (class token first, then registers).
+    prefix_tokens: Annotated[int, Field(ge=0)] = 1
+
+    @pydantic.model_validator(mode="after")
+    def _is_preprocessed(self) -> FileConfig:
+        if missing := [key for key in facts.KEYS if getattr(self, key) is None]:
+            raise ValueError(f"a file does not say what its network was trained with: set {', '.join(missing)}")
+        return self
 
 
 class FileNetwork(Network):

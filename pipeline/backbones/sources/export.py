@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.export.passes import move_to_device_pass
 
-from pipeline.backbones.sources._file_settings import FileConfig
-from pipeline.backbones.sources._files import FileNetwork, by_name
+from pipeline.backbones.sources._files import FileConfig, FileNetwork, by_name
 from pipeline.config import config
 from pipeline.errors import UserError
 

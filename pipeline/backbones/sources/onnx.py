@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from pipeline.backbones.sources._file_settings import FileConfig
-from pipeline.backbones.sources._files import FileNetwork
+from pipeline.backbones.sources._files import FileConfig, FileNetwork
 from pipeline.config import config
 from pipeline.digests import digest
 from pipeline.errors import UserError

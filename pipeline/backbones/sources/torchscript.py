@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.backbones.sources._file_settings import FileConfig
-from pipeline.backbones.sources._files import FileNetwork, by_name
+from pipeline.backbones.sources._files import FileConfig, FileNetwork, by_name
 from pipeline.config import config
 from pipeline.errors import UserError
 

@@ -104,7 +104,7 @@ def test_each_unit_is_one_object_an_array(layout, store_of):
 @pytest.mark.parametrize("at_once", [None, 1, 150, 1 << 20])
 def test_a_column_is_what_the_units_hold_in_order(layout, store_of, monkeypatch, at_once):
     if at_once is not None:
-        monkeypatch.setattr("pipeline.representation_store.store.COLUMN_BYTES", at_once)
+        monkeypatch.setattr("pipeline.representation_store.stored.COLUMN_BYTES", at_once)
         monkeypatch.setattr(RepresentationStore, "_files", False)
     store, _ = store_of(
         replace(layout, units=tuple(UnitInfo(name=str(unit)) for unit in range(9))), [5, 0, 40, 1, 2, 9]

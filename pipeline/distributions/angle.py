@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.distributions.bessel import bessel_ratio, log_hyp0f1
+from pipeline.distributions.bessel import bessel_ratio, blockwise, log_hyp0f1
 
 Gradient = Literal["implicit", "pathwise"]
 
@@ -60,7 +60,7 @@ class _Moving(torch.autograd.Function):
         if ctx.gradient == "pathwise":
             motion = t * (2 - t) / torch.sqrt(4 * kappa * kappa + (ctx.d - 1) ** 2)
         else:
-            motion = _implicit_motion(t, kappa, ctx.d)
+            (motion,) = blockwise(lambda t, kappa: (_implicit_motion(t, kappa, ctx.d),), t, kappa)
         return None, -grad * motion, None, None
 
 

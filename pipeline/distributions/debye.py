@@ -15,7 +15,7 @@ import torch
 
 LEAST_ORDER = 16  # N₀: below it the truncated expansion is not good enough, and a recurrence leads down from there
 TERMS = 12  # K; the error is of the order of U_{K+1}/N^{K+1}: relative 1e-14 in A_d at N = 16 (measured)
-NEGLIGIBLE = 1e-18
+NEGLIGIBLE = 1e-17
 
 Polynomial = tuple[Fraction, ...]  # the coefficients of 1, p, p², …
 

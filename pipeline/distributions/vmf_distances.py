@@ -9,24 +9,24 @@ Shape suffixes: none; everything is elementwise over broadcast shapes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from pipeline.distributions.bessel import bessel_ratio, log_hyp0f1, log_normalizer_at_zero
+from pipeline.distributions.bessel import bessel_ratio, blockwise, log_hyp0f1, log_normalizer_at_zero
 
 
 def expected_likelihood(kappa_a: Tensor, kappa_b: Tensor, cosine: Tensor, d: int) -> Tensor:
     """d_EL = −log ∫ ρζ = log C(‖κ_aμ_a + κ_bμ_b‖) − log C(κ_a) − log C(κ_b) (Eq. 35); symmetric, any sign."""
-    sum_norm = _norm_of_sum(kappa_a, kappa_b, cosine)
-    value = log_hyp0f1(kappa_a, d) + log_hyp0f1(kappa_b, d) - log_hyp0f1(sum_norm, d)
-    return _as(value - log_normalizer_at_zero(d), kappa_a, kappa_b, cosine)
+    alone = log_hyp0f1(kappa_a, d) + (log_hyp0f1(kappa_b, d) - log_normalizer_at_zero(d))
+    return _as(alone - _log_hyp0f1_of_sum(kappa_a, kappa_b, cosine, d), kappa_a, kappa_b, cosine)
 
 
 def bhattacharyya(kappa_a: Tensor, kappa_b: Tensor, cosine: Tensor, d: int) -> Tensor:
     """d_B = −log ∫ √(ρζ) = log C(‖κ_aμ_a + κ_bμ_b‖/2) − log C(κ_a)/2 − log C(κ_b)/2 (Eq. 29); symmetric, ≥ 0."""
-    sum_norm = _norm_of_sum(kappa_a, kappa_b, cosine)
-    value = (log_hyp0f1(kappa_a, d) + log_hyp0f1(kappa_b, d)) / 2 - log_hyp0f1(sum_norm / 2, d)
-    return _as(value, kappa_a, kappa_b, cosine)
+    alone = (log_hyp0f1(kappa_a, d) + log_hyp0f1(kappa_b, d)) / 2
+    return _as(alone - _log_hyp0f1_of_sum(kappa_a / 2, kappa_b / 2, cosine, d), kappa_a, kappa_b, cosine)
 
 
 def kullback_leibler(kappa_a: Tensor, kappa_b: Tensor, cosine: Tensor, d: int) -> Tensor:
@@ -39,8 +39,36 @@ def kullback_leibler(kappa_a: Tensor, kappa_b: Tensor, cosine: Tensor, d: int) -
     return _as(value, kappa_a, kappa_b, cosine)
 
 
+def _log_hyp0f1_of_sum(kappa_a: Tensor, kappa_b: Tensor, cosine: Tensor, d: int) -> Tensor:
+    """L(‖κ_aμ_a + κ_bμ_b‖), float64. Beside its inputs it keeps nothing for the gradient, and works in blocks."""
+    return _LogHyp0F1OfSum.apply(*torch.broadcast_tensors(kappa_a, kappa_b, cosine), d)
+
+
+class _LogHyp0F1OfSum(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(kappa_a: Tensor, kappa_b: Tensor, cosine: Tensor, d: int) -> Tensor:
+        return blockwise(lambda *parts: (log_hyp0f1(_norm_of_sum(*parts), d),), kappa_a, kappa_b, cosine)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+        *tensors, ctx.d = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        def slopes(a: Tensor, b: Tensor, c: Tensor, given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            norm = _norm_of_sum(a, b, c)
+            common = given * bessel_ratio(norm, ctx.d) / norm  # of half the squared norm
+            by_a, by_b, by_c = common * (a + b * c), common * (b + a * c), common * a * b
+            return by_a.to(a.dtype), by_b.to(b.dtype), by_c.to(c.dtype)
+
+        return *blockwise(slopes, *ctx.saved_tensors, gradient), None
+
+
 def _norm_of_sum(kappa_a: Tensor, kappa_b: Tensor, cosine: Tensor) -> Tensor:
-    """‖κ_aμ_a + κ_bμ_b‖; at 0 its gradient is finite, because 1e-15 stands in."""
+    """‖κ_aμ_a + κ_bμ_b‖, float64; 1e-15 stands in for 0, so that A/‖·‖ is finite, and right, there too."""
     a, b = kappa_a.double(), kappa_b.double()
     squared = (a - b).square() + 2 * a * b * (1 + cosine.double()).clamp_min(0)
     return torch.sqrt(squared + 1e-30)

@@ -85,6 +85,7 @@ def test_distances_pass_gradcheck():
     inputs = tuple(torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (4.0, 9.0, 0.3))
     for distance in (expected_likelihood, bhattacharyya, kullback_leibler):
         assert torch.autograd.gradcheck(lambda *given, f=distance: f(*given, 10), inputs)
+        assert torch.autograd.gradgradcheck(lambda *given, f=distance: f(*given, 10), inputs)
 
 
 def test_the_density_passes_gradcheck():
@@ -157,3 +158,15 @@ def test_nothing_is_left_on_the_cpu():
     t, kappa = torch.ones(2, 3, dtype=torch.float64, device="meta").requires_grad_()
     values += torch.autograd.grad(attach_gradient(t, kappa, 5, "implicit").sum(), kappa)
     assert {value.device.type for value in values} == {"meta"}
+
+
+def test_blocks_change_nothing(monkeypatch):
+    kappa_a = torch.rand(40, 1, generator=generator()) * 50
+    kappa_b, cosine = torch.rand(7, generator=generator(1)) * 90, torch.rand(40, 7, generator=generator(2)) * 2 - 1
+    results = []
+    for size in (1 << 15, 16):  # 280 pairs in one block, or in twenty
+        monkeypatch.setattr("pipeline.distributions.bessel.BLOCK", size)
+        given = [value.clone().requires_grad_() for value in (kappa_a, kappa_b, cosine)]
+        distance = expected_likelihood(*given, 24)
+        results.append([distance, *torch.autograd.grad(distance.square().sum(), given)])
+    assert all(torch.equal(whole, parts) for whole, parts in zip(*results, strict=True))

@@ -41,6 +41,8 @@ class Needs:
     together: int | None = None
 
     def __post_init__(self) -> None:
+        if min(self.rows_per_class, self.negatives, self.pool) < 1:
+            raise ValueError("rows_per_class, negatives and pool are at least 1")
         if self.sampling == "triplets" and self.together is not None and self.together % self.group:
             raise ValueError(f"together={self.together} tears groups of {self.group} rows (triplets) apart")
 

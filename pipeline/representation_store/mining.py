@@ -31,15 +31,20 @@ TILE = 32
 
 
 class _Rows:
-    """Some rows of a window and their labels, on the device once they are used."""
+    """Some rows of a window and their labels, on the device once they are used: a thread that gathers never waits."""
 
     def __init__(self, found: Held, label_B: Tensor, device: torch.device) -> None:
-        self.found, self.label_B, self.device = found, label_B, device
+        self._found, self._label_B, self.device = found, label_B, device
+
+    @cached_property
+    def label_B(self) -> Tensor:  # noqa: N802 (a shape suffix)
+        """int32."""
+        return self._label_B.to(self.device, non_blocking=True)
 
     @cached_property
     def held(self) -> Held:
         """As the source gave them."""
-        return {name: value.to(self.device, non_blocking=True) for name, value in self.found.items()}
+        return {name: value.to(self.device, non_blocking=True) for name, value in self._found.items()}
 
     @cached_property
     def direction_BD(self) -> Tensor:  # noqa: N802 (a shape suffix)
@@ -91,8 +96,7 @@ class HardNegatives:
 
     def _take(self, span: Span) -> _Rows:
         kept_B = self.sampler.window(span.window).kept_N[span.start : span.stop]
-        label_B = torch.from_numpy(self.triplets.label[kept_B])
-        return _Rows(self.source.take(span), label_B.to(self.device), self.device)
+        return _Rows(self.source.take(span), torch.from_numpy(self.triplets.label[kept_B]), self.device)
 
     def _chosen(self, candidates: Sequence[_Candidates]) -> Held:
         found = [{name: value[one.own] for name, value in self._mined(one).items()} for one in candidates]

@@ -77,6 +77,8 @@ def test_a_loss_over_all_rows_of_a_part_finds_whole_groups_in_it(rows, needs, ac
 def test_triplets_may_not_be_torn_by_a_heads_own_word():
     with pytest.raises(ValueError, match=r"together=2 tears groups of 5 rows"):
         Needs(sampling="triplets", negatives=3, together=2)
+    with pytest.raises(ValueError, match="at least 1"):
+        Needs(sampling="triplets", negatives=0)
 
 
 def test_up_to_so_many_processes_have_the_parts_of_one():

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 Sampling = Literal["uniform", "class_balanced", "triplets"]
-Mining = Literal["random", "representation"]
+Mining = Literal["random", "representation", "head"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,10 @@ class Needs:
     sampling: Sampling = "uniform"
     rows_per_class: int = 2  # of a group of class_balanced
     negatives: int = 1  # rows of other classes in a group of triplets
-    mining: Mining = "random"  # negatives of triplets: drawn, or the nearest to the anchor in the representation …
-    pool: int = 5000  # … of so many random rows of the window (5,000 in Warburg et al., ICCV 2021, Sec. 4)
+    # negatives of triplets: drawn, or of so many random rows of the window (5,000 in Warburg et al., ICCV 2021, Sec. 4)
+    # the nearest to the anchor in the representation, or in the embedding of the head as it is at each step
+    mining: Mining = "random"
+    pool: int = 5000
     # The loss is a mean over groups of so many neighbouring rows of a batch (1 = rows, 2 = pairs), or it compares all
     # rows with each other (None). A batch is cut between groups only, to be run in parts or by several processes, and
     # never within a group of the sampling.

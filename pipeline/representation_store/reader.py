@@ -19,14 +19,13 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pipeline.heads.base import Needs, RepresentationBatch
 from pipeline.representation_store.blocks import blocks_of
 from pipeline.representation_store.grouping import grouping_of
-from pipeline.representation_store.mining import HardNegatives
+from pipeline.representation_store.mining import Embed, HardNegatives
 from pipeline.representation_store.sampler import Sampler, Span
-from pipeline.representation_store.sources import Held, Resident, Source, Streamed
+from pipeline.representation_store.sources import Held, Resident, Source, Streamed, decode
 from pipeline.representation_store.store import RepresentationStore
 from pipeline.representation_store.triplets import Triplets
 
@@ -79,7 +78,7 @@ class BatchReader:
         Raises:
             UserError: no row takes part, or the store has too few views, or not the classes for the sampling.
         """
-        self.store, self.reading = store, reading
+        self.store, self.reading, self.mining = store, reading, needs.mining
         if store.takes_part is not None:
             keep = store.takes_part if keep is None else keep & store.takes_part
         blocks = blocks_of(store.counts(), store.layout.chunk_rows, keep)
@@ -109,12 +108,16 @@ class BatchReader:
         row_bytes = sum(cell.dtype.itemsize * int(np.prod(cell.shape[2:])) for cell in cells)
         return self.sampler.rows * row_bytes <= self.reading.memory
 
-    def batches(self, start: int, stop: int, rows: slice | None = None) -> Iterator[RepresentationBatch]:
+    def batches(
+        self, start: int, stop: int, rows: slice | None = None, embed: Embed | None = None
+    ) -> Iterator[RepresentationBatch]:
         """The global batches of steps ``start:stop``, made ahead by a thread.
 
         Args:
             start, stop: steps.
             rows: the part of each batch that is wanted; None = all.
+            embed: the head that is trained, for heads with ``mining="head"``: asked when a batch is asked for. Without
+                it their negatives are the drawn ones.
 
         Raises:
             UserError: a row has no task loss though the head needs it; a chunk is damaged.
@@ -122,7 +125,7 @@ class BatchReader:
         size = self.reading.batch_size
         low, high, _ = (rows or slice(None)).indices(size)
         parts = ((step * size + low, step * size + high) for step in range(start, stop))
-        return self._read(parts, self.sampler)
+        return self._read(parts, self.sampler, embed)
 
     def once(self, rows: int | None = None) -> Iterator[RepresentationBatch]:
         """Every row once (or the first ``rows`` of them), in the order of epoch 0; the last batch may be smaller.
@@ -133,18 +136,23 @@ class BatchReader:
         total, size = min(sampler.rows, rows or sampler.rows), self.reading.batch_size
         return self._read(((start, min(start + size, total)) for start in range(0, total, size)), sampler)
 
-    def _read(self, parts: Iterator[tuple[int, int]], sampler: Sampler) -> Iterator[RepresentationBatch]:
+    def _read(
+        self, parts: Iterator[tuple[int, int]], sampler: Sampler, embed: Embed | None = None
+    ) -> Iterator[RepresentationBatch]:
         """Rows are gathered by a thread; numbers are made of them here, where the device's threads are at hand."""
         with closing(self._open(sampler)) as source:
-            gather = self._gathering(source, sampler)
+            gather = self._gathering(source, sampler, embed)
             gathered = (gather(list(sampler.spans(start, stop))) for start, stop in parts)
             for found in _ahead(gathered, AHEAD):
                 yield self._batch(found())
 
-    def _gathering(self, source: Source, sampler: Sampler) -> Callable[[Sequence[Span]], Callable[[], Held]]:
+    def _gathering(
+        self, source: Source, sampler: Sampler, embed: Embed | None
+    ) -> Callable[[Sequence[Span]], Callable[[], Held]]:
         """Gathers the rows of spans, and leaves to another thread what is to be computed of them."""
-        if isinstance(sampler.grouping, Triplets) and sampler.grouping.pool:
-            return HardNegatives(source, sampler, sampler.grouping, self.reading.device).gather
+        mined = self.mining == "representation" or (self.mining == "head" and embed is not None)
+        if isinstance(sampler.grouping, Triplets) and mined:
+            return HardNegatives(source, sampler, sampler.grouping, self.reading.device, embed).gather
 
         def gather(spans: Sequence[Span]) -> Callable[[], Held]:
             parts = [source.take(span) for span in spans]
@@ -168,12 +176,6 @@ class BatchReader:
             task_loss_BV=found.get("task_loss"),
             label_B=found["label"].long() if "label" in found else None,
         )
-
-
-def decode(embedding: Tensor, scale: Tensor | None) -> Tensor:
-    """Like :func:`pipeline.representation_store.encoding.decode`, bit for bit, on the device where the rows are."""
-    value = embedding.float()
-    return value if scale is None else value * scale[..., None]
 
 
 def _ahead(items: Iterator[T], depth: int) -> Iterator[T]:

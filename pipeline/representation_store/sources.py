@@ -189,6 +189,12 @@ def refuse_nan(store: RepresentationStore, unit: int, task_loss: NDArray[Any]) -
         )
 
 
+def decode(embedding: Tensor, scale: Tensor | None) -> Tensor:
+    """Like :func:`pipeline.representation_store.encoding.decode`, bit for bit, on the device where the rows are."""
+    value = embedding.float()
+    return value if scale is None else value * scale[..., None]
+
+
 def _empty(store: RepresentationStore, array: str, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(np.empty(shape, dtype=store.arrays[array].dtype))
 

@@ -41,6 +41,8 @@ def refuse_divergence(done: int, loss_SM: Tensor, members: Sequence[Member], rea
     step = done - len(loss_SM) + first
     with closing(reader.batches(step, step + 1)) as batches:  # type: ignore[type-var]
         rows = next(batches).row_B.cpu().numpy()
+    if reader.mining == "head":  # its negatives were others: which ones, only the weights of that step would say
+        rows = rows.reshape(-1, reader.sampler.group)[:, :2].reshape(-1)
     keys = ", ".join(f"{key} (row {row})" for row, key in zip(rows[:4], _keys(reader.store, rows[:4]), strict=True))
     raise TrainingDivergedError(
         f"train_head: training diverged at step {step} for {_name(members, place)}: loss "

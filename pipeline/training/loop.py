@@ -36,7 +36,7 @@ from pipeline.training.engines import make_engine
 from pipeline.training.events import training_log
 from pipeline.training.holdout import Validation, training_rows
 from pipeline.training.log import TrainingLog
-from pipeline.training.members import Member, seed_generators
+from pipeline.training.members import Member, embedder, seed_generators
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
 from pipeline.training.sweep import head_configs, head_folders, points
@@ -128,6 +128,7 @@ class _Run:
         self.reader = BatchReader(store, heads[0].needs, reading, keep=self.keep)
         self.members = [Member(head, own, self.device) for head, own in zip(heads, head_configs(config), strict=True)]
         self.engine = make_engine(self.members, config, world)
+        self.embed = embedder(self.members, current=self.engine.current)
         self.logs, self.looks = (
             [training_log(own / name, config) for own in head_folders(folder, config)] for name in (LOG, LOOKS)
         )
@@ -163,7 +164,8 @@ class _Run:
         logged = start
         if self.reader.left_out:
             progress.say(f"train_head: {self.reader.left_out}.")
-        with closing(self.reader.batches(start, total, self.engine.rows)) as batches, closing(bar):  # type: ignore[type-var]
+        made = self.reader.batches(start, total, self.engine.rows, self.embed)
+        with closing(made) as batches, closing(bar):  # type: ignore[type-var]
             for done in range(start + 1, total + 1):
                 rates = [learning_rate(member.config, done - 1) for member in self.members]
                 line = done % config.log_every == 0 or done == total

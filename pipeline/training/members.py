@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import torch
+from torch import Tensor
 
+from pipeline.errors import UserError
 from pipeline.heads.base import Head
 from pipeline.training.config import TrainingConfig
 
@@ -23,6 +26,39 @@ class Member:
         trained = [parameter for parameter in self.head.parameters() if parameter.requires_grad]
         self.parameters = sorted(trained, key=lambda parameter: parameter.ndim < 2)
         self.autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+
+
+def embedder(members: Sequence[Member], *, current: bool) -> Callable[[Tensor], Tensor] | None:
+    """What a head with ``mining="head"`` makes of representations (B, D), with the weights it has when it is asked.
+
+    Args:
+        members: that are trained on the same batches.
+        current: whether their heads hold their weights between two steps.
+
+    Raises:
+        UserError: there are several, each of which would pick negatives of its own; or the weights are elsewhere.
+    """
+    if members[0].head.needs.mining != "head":
+        return None
+    if len(members) > 1:
+        raise UserError(
+            f"train_head: {len(members)} heads are trained on the same batches, but this head picks its negatives by "
+            "its own weights (mining=head). Train one seed and no sweep at a time, or take mining=representation."
+        )
+    if not current:
+        raise UserError(
+            "train_head.engine: this head picks its negatives by its own weights (mining=head), which this engine does "
+            "not have at hand. Set train_head.engine=auto."
+        )
+    head = members[0].head
+
+    def embed(representation_BD: Tensor) -> Tensor:
+        head.eval()
+        embedding_BE = head(representation_BD).embedding_BE
+        head.train()
+        return embedding_BE
+
+    return embed
 
 
 def draw_seed(*what: int) -> int:

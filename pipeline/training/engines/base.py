@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -31,7 +32,10 @@ class Engine(ABC):
         rows: of a batch, that this process needs.
         losses: of the steps since they were last taken.
         notes: how the members are computed, where that is worth a word; who says one takes it.
+        current: whether between two steps the heads hold their weights, in every process.
     """
+
+    current: ClassVar[bool] = False
 
     def __init__(self, members: Sequence[Member], config: TrainingConfig, world: World) -> None:
         """Share the batches out; the processes tell each other nothing yet.

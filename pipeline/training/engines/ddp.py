@@ -30,6 +30,8 @@ LOOK_EVERY = 10  # steps; several processes on GPUs look at each other's flags s
 class Ddp(Engine):
     """Each process computes its parts of a batch and has all weights and moments."""
 
+    current = True
+
     def __init__(self, members: Sequence[Member], config: TrainingConfig, world: World) -> None:
         super().__init__(members, config, world)
         self.updates = Updates(members)

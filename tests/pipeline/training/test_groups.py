@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from pipeline.errors import UserError
+from pipeline.heads import head_class
 from pipeline.heads.base import LossOutput, Needs
 from pipeline.heads.loss_prediction import LossPrediction
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
+from pipeline.training.engines.ddp import Ddp
 from pipeline.training.loop import TrainingDivergedError, train
 from pipeline.training.summary import summarise
 from pipeline.training.sweep import seed_folder
@@ -26,7 +30,8 @@ from tests.toys import toy_heads
 
 BATCH = 50  # ten triplets with three negatives
 MINED = {"kind": "toy_triplet", "mining": "representation", "pool": 60}
-HEADS = pytest.mark.parametrize("head", [{"kind": "toy_triplet"}, MINED])
+BY_HEAD = {"kind": "toy_triplet", "mining": "head", "pool": 60}
+HEADS = pytest.mark.parametrize("head", [{"kind": "toy_triplet"}, MINED, BY_HEAD])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +42,8 @@ class Scene:
 
 
 def run(scene: Scene, progress: Any = None, **options: Any) -> str:
-    values = {"steps": 12, "batch_size": BATCH, "seeds": (0, 1), "log_every": 2, "checkpoint_seconds": 0, **options}
+    seeds = (0,) if scene.head.get("mining") == "head" else (0, 1)
+    values = {"steps": 12, "batch_size": BATCH, "seeds": seeds, "log_every": 2, "checkpoint_seconds": 0, **options}
     store = RepresentationStore.open(scene.store)
     with toy_heads():
         train(
@@ -90,6 +96,61 @@ def test_members_side_by_side_are_what_they_are_alone(scene: Scene) -> None:
     assert one.read_bytes() == other.read_bytes()
 
 
+def test_negatives_are_nearest_in_the_head_as_it_is_at_each_step(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against float64 and a full sort, with the weights of every single step."""
+    store = RepresentationStore.open(scene.store)
+    with toy_heads():
+        cls = head_class("toy_triplet")
+    original, seen = cls.loss, []
+
+    def watched(self: Any, batch: Any) -> LossOutput:
+        assert self.training
+        seen.append((batch.row_B, self.weight_ED.detach().double().numpy().copy()))
+        return original(self, batch)
+
+    monkeypatch.setattr(cls, "loss", watched)
+    run(replace(scene, head=BY_HEAD), base_lr=0.3, warmup_episodes=0)
+    sampler = BatchReader(
+        store, cls(cls.Config(mining="head", pool=60)).needs, Reading(batch_size=BATCH, window=128)
+    ).sampler
+    embedding, label = store.representations().astype(np.float64), store.load("label")
+    choices = []
+    for step in range(12):
+        parts = seen[4 * step : 4 * step + 4]
+        groups, weight_ED = torch.cat([rows for rows, _ in parts]).view(-1, 5).numpy(), parts[0][1]
+        spans = [
+            span for span in sampler.spans(step * BATCH, step * BATCH + BATCH) for _ in range(span.start, span.stop)
+        ]
+        view_G = sampler.batch(step)[1].reshape(-1, 5)[:, 0]
+        for group, span, view in zip(groups, spans[::5], view_G, strict=True):
+            window = sampler.window(span.window)
+            pool, views = window.row_N[window.seen :], window.view_NV[window.seen :, 0]
+            near = [pool_rows(pool, views, group[0], view, embedding @ w.T, label) for w in (weight_ED, seen[0][1])]
+            assert group[2:].tolist() == near[0]
+            choices.append(near[0] == near[1])
+    assert all(choices[:10])
+    assert np.mean(choices[10:]) < 0.9, "the head has changed, and its negatives with it"
+
+
+def pool_rows(pool: Any, views: Any, anchor: int, view: int, embedding_NVE: Any, label: Any) -> list[int]:
+    """The three of the pool that are nearest to the anchor and of other classes."""
+    direction = embedding_NVE / np.linalg.norm(embedding_NVE, axis=-1, keepdims=True)
+    cosine = direction[pool, views] @ direction[anchor, view]
+    cosine[label[pool] == label[anchor]] = -np.inf
+    return list(pool[np.argsort(-cosine)[:3]])
+
+
+def test_negatives_of_a_heads_own_choice_want_one_head_and_an_engine_that_has_its_weights(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = replace(scene, head=BY_HEAD)
+    with pytest.raises(UserError, match=r"2 heads are trained .*mining=head.*mining=representation"):
+        run(scene, seeds=(0, 1))
+    monkeypatch.setattr(Ddp, "current", False)
+    with pytest.raises(UserError, match=r"train_head\.engine: .* Set train_head\.engine=auto"):
+        run(scene)
+
+
 class Listener(Silent):
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -106,21 +167,18 @@ def test_rows_that_are_in_no_triplet_are_counted(scene: Scene) -> None:
     assert listener.said == [f"train_head: rows that are in no triplet: {unlabelled} have no label."]
 
 
-@pytest.mark.parametrize("sampling", ["triplets", "class_balanced"])
+@pytest.mark.parametrize("sampling", ["triplets", "by head", "class_balanced"])
 def test_divergence_stops_with_the_step_and_keys_of_the_rows_that_the_batch_had(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, sampling: str
 ) -> None:
     store = RepresentationStore.open(scene.store)
     with toy_heads():
-        from pipeline.heads import head_class
-
-        kind = "toy_triplet" if sampling == "triplets" else "loss_prediction"
+        kind = "loss_prediction" if sampling == "class_balanced" else "toy_triplet"
         cls = head_class(kind)
-        scene = replace(scene, head=MINED if sampling == "triplets" else {"kind": kind, "hidden": 8})
-        needs = Needs(task_loss=True, together=2, sampling="class_balanced", rows_per_class=2)
-        if sampling == "triplets":
-            needs = cls(cls.Config(mining="representation", pool=60)).needs
-        monkeypatch.setattr(cls, "needs", needs)
+        scene = replace(scene, head={"triplets": MINED, "by head": BY_HEAD}.get(sampling, {"kind": kind, "hidden": 8}))
+        if sampling == "class_balanced":
+            needs = Needs(task_loss=True, together=2, sampling="class_balanced", rows_per_class=2)
+            monkeypatch.setattr(cls, "needs", needs)
         original, calls = cls.loss, []
 
         def broken(self: Any, batch: Any) -> LossOutput:
@@ -132,7 +190,8 @@ def test_divergence_stops_with_the_step_and_keys_of_the_rows_that_the_batch_had(
     with pytest.raises(TrainingDivergedError, match="diverged at step 7 for seed 5: loss nan") as caught:
         run(scene, seeds=(5,), log_every=12)
     keys = store.keys()
-    rows = torch.cat(calls[7 * 4 : 8 * 4])[:4].tolist()
+    rows_B = torch.cat(calls[7 * 4 : 8 * 4])
+    rows = (rows_B.view(-1, 5)[:, :2].reshape(-1) if sampling == "by head" else rows_B)[:4].tolist()
     assert "begins with " + ", ".join(f"{keys[row]} (row {row})" for row in rows) in str(caught.value)
 
 

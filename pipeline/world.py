@@ -40,23 +40,23 @@ class World:
     def add_up(self, tensor: Tensor) -> None:
         """Replace ``tensor`` by the sum of all processes' tensors, which every one of them gets, bit for bit."""
         if self.size > 1:
-            with self._talking():
+            with self.talking():
                 dist.all_reduce(tensor)
 
     def send(self, tensor: Tensor, to: int) -> None:
         """Give ``tensor`` to process ``to``, which calls :meth:`receive`."""
-        with self._talking():
+        with self.talking():
             dist.send(tensor, dst=to)
 
     def receive(self, into: Tensor, source: int) -> None:
         """Fill ``into`` with what process ``source`` sends."""
-        with self._talking():
+        with self.talking():
             dist.recv(into, src=source)
 
     def hand_out(self, tensor: Tensor) -> None:
         """Fill every process's ``tensor`` with that of the first one."""
         if self.size > 1:
-            with self._talking():
+            with self.talking():
                 dist.broadcast(tensor, src=0)
 
     def share(self, data: bytes | None) -> bytes | None:
@@ -64,7 +64,7 @@ class World:
         if self.size == 1:
             return data
         held = [data]
-        with self._talking():
+        with self.talking():
             dist.broadcast_object_list(held, src=0)
         return held[0]
 
@@ -88,7 +88,7 @@ class World:
         if self.size == 1:
             said = [mine]
         else:
-            with self._talking():
+            with self.talking():
                 dist.all_gather_object(said, mine)
         failed = {rank: what[1] for rank, what in enumerate(said) if what is not None and not what[0]}
         if not any(said):
@@ -119,7 +119,8 @@ class World:
             self.agree(None)
 
     @contextmanager
-    def _talking(self) -> Iterator[None]:
+    def talking(self) -> Iterator[None]:
+        """What is told inside by other means than these methods: its errors are a :class:`LostError`."""
         try:
             yield
         except RuntimeError as error:

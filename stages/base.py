@@ -104,6 +104,11 @@ class Stage(ABC):
         self.experiment = experiment
         self.config = experiment.stages[self.name]
 
+    @property
+    def process_group(self) -> bool:
+        """Whether a process that works alone needs a process group of torch.distributed all the same."""
+        return False
+
     # -- where it stands in the chain
 
     @abstractmethod

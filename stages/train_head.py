@@ -38,6 +38,11 @@ class TrainHead(Stage):
         task_loss: Literal["classifier", "probe"] = "classifier"  # the backbone's own class head, or out of fold
         output: OutputPlace | None = None  # run folder; default runs/train_head-<digest>
 
+    @property
+    def process_group(self) -> bool:
+        """DeepSpeed does."""
+        return bool(self.config.engine == "deepspeed")
+
     def inputs(self) -> tuple[str, ...]:
         """The store of the cache, with the probe's losses in it where they are asked for."""
         return ("cache", "probe") if self.config.task_loss == "probe" else ("cache",)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.processes import end_with_parent
 
-TIMEOUT = 60  # seconds after which nothing in these tests is still under way
+TIMEOUT = 120  # seconds after which nothing in these tests is still under way
 
 
 class Ranks:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cluster.executors._side_by_side import gpus, run_side_by_side
 from cluster.executors.base import Executor, Outcome, Submission, write_resolved
+from cluster.process_groups import group_of_one
 from cluster.progress import LoggedProgress
 from pipeline.config import config
 from pipeline.errors import UserError
@@ -40,7 +41,8 @@ class Local(Executor):
                 the process at once.
         """
         lines: list[str] = []
-        with asked_by(signal.SIGTERM):
+        wanted = any(stage.process_group for stage in submission.stages.values())
+        with asked_by(signal.SIGTERM), group_of_one(wanted):
             for link, stage in submission.stages.items():
                 failed = self._stage(link, stage, submission)
                 if failed:

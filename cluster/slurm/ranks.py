@@ -10,6 +10,7 @@ from datetime import timedelta
 from submitit import JobEnvironment
 from submitit.helpers import TorchDistributedEnvironment
 
+from cluster.process_groups import LOCAL_RANK, backends
 from stages.base import Unit
 
 Tell = Callable[[Unit | None], Unit | None]
@@ -30,11 +31,12 @@ def process_group(env: JobEnvironment) -> Iterator[Tell]:
 
     Gives what the first rank tells the others with, and they hear by: each of them calls it, the first with the value.
     """
-    import torch  # a task whose ranks work alone need not load it for this
-    from torch import distributed
+    from torch import cuda, distributed  # a task whose ranks work alone need not load it for this
 
     TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    if cuda.device_count() == 1:  # its own, see choose_gpu: the first that it sees
+        os.environ[LOCAL_RANK] = "0"
+    distributed.init_process_group(backends())
     try:
         # waits as long as a unit that somebody else has may take
         telling = distributed.new_group(backend="gloo", timeout=timedelta(days=30))

@@ -103,7 +103,7 @@ class Runner:
         stage: Stage | None = None
         try:
             stage = make_stage(self.task.stage, pickle.loads(self.task.experiment))
-            if self.ranks > 1 and stage.by_ranks:
+            if stage.by_ranks and (self.ranks > 1 or stage.process_group):
                 self._together(stage)
             elif self.rank == 0 or stage.side_by_side:
                 self._alone(stage)

@@ -34,7 +34,7 @@ class TrainingConfig:
 
     operational: ClassVar[frozenset[str]] = frozenset(
         {
-            *("engine", "device", "batched", "cuda_graph", "threads"),
+            *("engine", "zero_stage", "device", "batched", "cuda_graph", "threads"),
             *("memory_gb", "log_every", "validate_every", "checkpoint_seconds", "tensorboard"),
         }
     )
@@ -62,7 +62,9 @@ class TrainingConfig:
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of rows, held out by a hash of the key
     validation_rows: Positive = 8192  # at most so many held-out rows are looked at, always the same
 
-    engine: Literal["auto", "single", "ddp"] = "auto"  # auto: single in one process, ddp in several
+    engine: Literal["auto", "single", "ddp", "deepspeed"] = "auto"  # auto: single in one process, ddp in several
+    # What deepspeed spreads over processes: 0 nothing, 1 the optimiser, 2 gradients too, 3 weights too.
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = 1
     device: str = "auto"  # auto, cpu, cuda, cuda:1 …; auto: a GPU if there is one
     batched: Literal["auto", "on", "off"] = "auto"  # heads in one batch of computation; auto: on CUDA
     cuda_graph: Literal["auto", "off"] = "off"  # one CUDA graph a step; auto: in one process on CUDA, if it can be
@@ -79,6 +81,10 @@ class TrainingConfig:
             raise ValueError(f"seeds must differ: {list(self.seeds)}")
         if self.validate_every and not self.validation_share:
             raise ValueError("validate_every needs rows that are held out: set validation_share, e.g. to 0.05")
+        if self.engine == "deepspeed" and self.batched == "on":
+            raise ValueError("engine=deepspeed trains heads one after the other: leave batched at auto, or engine=ddp")
+        if self.engine == "deepspeed" and self.zero_stage == 3 and self.ema:
+            raise ValueError("ema needs the weights that zero_stage=3 spreads: set zero_stage to 0, 1 or 2, or ema=0")
         if self.warmup_episodes >= self.episodes:
             raise ValueError(f"warmup_episodes ({self.warmup_episodes:g}) must be less than episodes ({self.episodes})")
 

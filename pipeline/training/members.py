@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.heads.base import Head
+from pipeline.heads.base import Head, LossOutput, RepresentationBatch
 from pipeline.training.config import TrainingConfig
 
 
@@ -26,6 +26,11 @@ class Member:
         trained = [parameter for parameter in self.head.parameters() if parameter.requires_grad]
         self.parameters = sorted(trained, key=lambda parameter: parameter.ndim < 2)
         self.autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
+
+    def loss(self, rows: RepresentationBatch) -> LossOutput:
+        """The head's loss on some rows, in the precision that is asked for."""
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
+            return self.head.loss(rows)
 
 
 def embedder(members: Sequence[Member], *, current: bool) -> Callable[[Tensor], Tensor] | None:

@@ -71,8 +71,7 @@ def draws(member: Member, rows: RepresentationBatch) -> bool:
     """Whether a head's loss draws from a global generator; leaves the generators changed."""
     seed_generators(0, member.device)
     before = _states(member.device)
-    with torch.autocast(member.device.type, dtype=torch.bfloat16, enabled=member.autocast):
-        member.head.loss(rows)
+    member.loss(rows)
     return any(not torch.equal(one, other) for one, other in zip(before, _states(member.device), strict=True))
 
 

@@ -68,8 +68,7 @@ class Alone:
         member = self.member
         if self.draws:
             seed_generators(draw_seed(member.head.seed, step, part), member.device)
-        with torch.autocast(member.device.type, dtype=torch.bfloat16, enabled=member.autocast):
-            output = member.head.loss(rows)
+        output = member.loss(rows)
         values = [output.total, *output.parts.values()]
         return Computed(
             gradients=_gradients(output.total * weight, member.parameters),

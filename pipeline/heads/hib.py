@@ -40,6 +40,9 @@ class Config(PosteriorConfig):
     """The posterior, and how matches are learnt."""
 
     posterior: Literal["gaussian", "mixture", "vmf"] = "gaussian"  # p(z|x)
+    mean: Literal["frozen", "projection"] = (
+        "projection"  # frozen: μ = e/‖e‖, only the spread is learnt; projection: both
+    )
     components: Annotated[int, Field(ge=2)] = 2  # of a mixture
     initial_scale: Annotated[float, Field(gt=0)] = 0.1  # of Gaussians: σ at the start, about
     samples: Annotated[int, Field(ge=1)] = 8  # of a row (of a mixture: of each component); Oh et al.: 8

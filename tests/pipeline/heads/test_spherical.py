@@ -7,7 +7,7 @@ from pipeline.heads import make_head
 from pipeline.heads._spherical import LARGEST, LEAST
 from pipeline.heads.base import Summary
 
-KINDS = [{"kind": "mc_info_nce"}, {"kind": "elk"}, {"kind": "hib", "posterior": "vmf"}]
+KINDS = [{"kind": "mc_info_nce"}, {"kind": "elk"}, {"kind": "nivmf"}, {"kind": "hib", "posterior": "vmf"}]
 posteriors = pytest.mark.parametrize("settings", KINDS, ids=lambda settings: settings["kind"])
 
 

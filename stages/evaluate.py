@@ -149,10 +149,9 @@ class Evaluate(Stage):
 
     @property
     def _device(self) -> torch.device:
-        import torch
+        from pipeline.devices import device_named
 
-        name = self.config.device
-        return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+        return device_named(self.config.device, "evaluate.device")
 
     def _add_thumbnails(self, unit: str, cache: Stage, extremes: Mapping[str, Any] | None) -> None:
         """Show the extremes of a downstream dataset; upstream images stay where they are."""

@@ -113,15 +113,9 @@ class Probe(Stage):
 
     @property
     def _device(self) -> torch.device:
-        import torch
+        from pipeline.devices import device_named
 
-        try:
-            device = torch.device(self.config.device)
-        except RuntimeError:
-            raise UserError(f"probe.device: '{self.config.device}' is no device. Valid: cpu, cuda, cuda:<n>.") from None
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise UserError(f"probe.device: '{device}' is not there; torch sees {torch.cuda.device_count()} GPUs.")
-        return device
+        return device_named(self.config.device, "probe.device")
 
     def run(self, unit: Unit, progress: Progress) -> None:
         """Fit the probe that never sees one fold, or all probes."""

@@ -1,4 +1,4 @@
-"""Which device, and what ``auto`` means on it."""
+"""What ``auto`` means on a device."""
 
 from __future__ import annotations
 
@@ -6,22 +6,6 @@ import torch
 from torch import nn
 
 from pipeline.errors import UserError
-
-
-def device_of(choice: str) -> torch.device:
-    """The device that a config names; ``auto`` is the first CUDA device, else the CPU.
-
-    Raises:
-        UserError: there is none of that name here.
-    """
-    if choice == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(choice)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-        raise UserError(f"backbone.device: no device '{choice}' here ({str(error).splitlines()[0]}).") from error
-    return device
 
 
 def compute_of(choice: str, device: torch.device) -> str:

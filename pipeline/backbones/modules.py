@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from pipeline.backbones.base import Network, Tried
-from pipeline.backbones.devices import channels_last_of, compiled_of, compute_of, device_of
+from pipeline.backbones.devices import channels_last_of, compiled_of, compute_of
 from pipeline.backbones.settings import ModuleConfig
 from pipeline.backbones.tap import LAST, Tap
 from pipeline.config import to_plain
+from pipeline.devices import device_named
 from pipeline.errors import UserError
 from pipeline.heads.base import LinearClassifier
 from pipeline.images.preprocessing import Preprocessing
@@ -58,7 +59,7 @@ class ModuleNetwork(Network):
         self.weights_sha256 = weights_sha256
         self.preprocessing = preprocessing
         self.class_names = class_names
-        self.device = device_of(config.device)
+        self.device = device_named(config.device, "backbone.device")
         self.compute = compute_of(config.compute, self.device)
         self.channels_last = channels_last_of(config.channels_last, model)
         order = torch.channels_last if self.channels_last else torch.contiguous_format

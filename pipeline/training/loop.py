@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from pipeline.config import meaning
+from pipeline.devices import device_named
 from pipeline.digests import digest
-from pipeline.errors import UserError
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
 from pipeline.interruption import Interrupted, stop_if_asked
@@ -113,7 +113,7 @@ class _Run:
         self, store: RepresentationStore, heads: list[Head], config: TrainingConfig, folder: Place, world: World
     ) -> None:
         self.store, self.config, self.folder, self.world = store, config, folder, world
-        self.device = _device(config.device)
+        self.device = device_named(config.device, "train_head.device")
         if self.device.type == "cpu":
             keep_freed_memory()
         self.keep = training_rows(store, config.validation_share)
@@ -250,20 +250,3 @@ def _until_asked(items: Iterable[T]) -> Iterator[T]:
     for item in items:
         stop_if_asked()
         yield item
-
-
-def _device(name: str) -> torch.device:
-    """The device that ``name`` means.
-
-    Raises:
-        UserError: there is no such device here.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"train_head.device: '{name}' is no device. Valid: auto, cpu, cuda, cuda:<index>.") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"train_head.device: '{name}' is not there; torch sees {torch.cuda.device_count()} GPUs.")
-    return device

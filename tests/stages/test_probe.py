@@ -293,7 +293,7 @@ def test_a_damaged_score_is_made_again_without_another_fit(
 
 def test_a_device_that_is_not_there_is_said(make_stage: Callable[..., Probe], tmp_path: Path) -> None:
     write_store(tmp_path / "a/cache/store")
-    for device, message in (("cuda:77", r"'cuda:77' is not there"), ("gpu", r"'gpu' is no device\. Valid: cpu")):
+    for device, message in (("cuda:77", r"'cuda:77' is not there"), ("gpu", r"'gpu' is no device\. Valid: auto, cpu")):
         stage = make_stage(device=device)
         with pytest.raises(UserError, match=message):
             stage.run(stage.plan()[0], Silent())

@@ -18,10 +18,10 @@ from torch.nn.functional import pad
 
 from pipeline.backbones import facts
 from pipeline.backbones.base import Network, Tried
-from pipeline.backbones.devices import device_of
 from pipeline.backbones.settings import BackboneConfig
 from pipeline.backbones.tap import Tap
 from pipeline.config import config, to_plain
+from pipeline.devices import device_named
 from pipeline.errors import UserError
 from pipeline.files import sha256_file
 from pipeline.heads.base import LinearClassifier
@@ -64,7 +64,7 @@ class FileNetwork(Network):
         self.preprocessing = Preprocessing(**{key: getattr(config, key) for key in facts.KEYS})
         self.class_names = facts.class_names(config, None, 0, self.name)
         self.weights_sha256 = sha256_file(config.path)
-        self.device = device_of(config.device)
+        self.device = device_named(config.device, "backbone.device")
         self.open()
 
     @abstractmethod

@@ -5,7 +5,7 @@ included. The candidates' distances are then taken in float64, as sums of square
 neighbour of a row is a function of the rows alone: not of the chunk size, the BLAS, the threads or the device. Equal
 distances go to the lowest index; rows equal bit for bit are at distance 0 of each other.
 
-Shape suffixes: N rows, D width, M distinct rows, Q queries, K = D + 2, P pairs.
+Shape suffixes: N rows, D width, M distinct rows, Q queries, K = D + 2, P pairs, C neighbours wanted, R rows of pairs.
 """
 
 from __future__ import annotations
@@ -34,17 +34,30 @@ def nearest_neighbour(
     device: torch.device | str = "cpu",
     chunk_bytes: int = 64 * 2**20,
 ) -> NDArray[np.int64]:
-    """The nearest other row of each row.
+    """The nearest other row of each row, (N,): :func:`nearest_neighbours` with a count of one."""
+    return nearest_neighbours(embedding_ND, count=1, metric=metric, device=device, chunk_bytes=chunk_bytes)[:, 0]
+
+
+def nearest_neighbours(
+    embedding_ND: NDArray[np.floating],
+    *,
+    count: int,
+    metric: Metric = "cosine",
+    device: torch.device | str = "cpu",
+    chunk_bytes: int = 64 * 2**20,
+) -> NDArray[np.int64]:
+    """The nearest other rows of each row, the nearest first.
 
     Args:
         embedding_ND: (N, D), finite; read as float32.
+        count: how many neighbours C, at least 1.
         metric: ``cosine`` (rows are scaled to length one, as in URL and Pretrained Visual Uncertainties) or ``l2``.
         device: where the matrix products run.
         chunk_bytes: size of one block of products, which bounds the memory needed beside three copies of the embedding.
 
     Returns:
-        (N,) int64: index of the nearest other row (self is left out by index, so a duplicate is a neighbour like any
-        other), the lowest one of several equally near; −1 where there is no other row.
+        (N, C) int64: indices of the nearest other rows (self is left out by index, so a duplicate is a neighbour like
+        any other), lower ones first where several are equally near; −1 where there are no more rows.
 
     Raises:
         UserError: NaN, infinity, a row of length zero with ``cosine``, or not two dimensions.
@@ -56,14 +69,19 @@ def nearest_neighbour(
     row_ND = row_ND + np.float32(0)  # −0 becomes 0: equal rows have equal bytes
     if metric == "cosine":
         _scale_to_unit_length(row_ND)
-    neighbour_N = np.full(len(row_ND), -1, dtype=np.int64)
-    first_M = _settle_duplicates(row_ND, neighbour_N)
-    query_Q = np.flatnonzero(neighbour_N[first_M] < 0)
-    if len(first_M) > 1 and len(query_Q) > 0:
-        distinct_MD = row_ND if len(first_M) == len(row_ND) else row_ND[first_M]
-        nearest_Q = _search(distinct_MD, query_Q, torch.device(device), chunk_bytes)
-        neighbour_N[first_M[query_Q]] = first_M[nearest_Q]
-    return neighbour_N
+    neighbour_NC = np.full((len(row_ND), count), -1, dtype=np.int64)
+    groups = _Groups.of(row_ND)
+    equal_M = np.minimum(groups.size_M - 1, count)  # neighbours at distance 0
+    query_Q = np.flatnonzero(equal_M < count)
+    if len(groups.size_M) > 1 and len(query_Q) > 0:
+        distinct_MD = row_ND if len(groups.size_M) == len(row_ND) else row_ND[groups.member_N[groups.start_M]]
+        found_QC = _search(distinct_MD, query_Q, groups, count, torch.device(device), chunk_bytes)
+        for width in np.unique(equal_M[query_Q]):  # all members of a group have the same rows behind their equals
+            same_Q = equal_M[query_Q] == width
+            row_L, size_M = groups.members(query_Q[same_Q]), groups.size_M[query_Q[same_Q]]
+            neighbour_NC[row_L, width:] = np.repeat(found_QC[same_Q, : count - width], size_M, axis=0)
+    groups.settle(neighbour_NC)
+    return neighbour_NC
 
 
 def _scale_to_unit_length(row_ND: NDArray[np.float32]) -> None:
@@ -77,19 +95,43 @@ def _scale_to_unit_length(row_ND: NDArray[np.float32]) -> None:
         row_ND[start : start + BLOCK_ROWS] = block_BD / norm_B[:, None]
 
 
-def _settle_duplicates(row_ND: NDArray[np.float32], neighbour_N: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Give rows that have an equal one the lowest other index of their group; return the first index of each group.
+@dataclass(frozen=True, kw_only=True)
+class _Groups:
+    """Rows that are equal bit for bit, as one distinct row: else a few distinct rows would make all pairs candidates.
 
-    Without this a collection of few distinct rows would make every pair a candidate.
+    Attributes:
+        member_N: rows, group by group in the order of their first rows, ascending within a group.
+        start_M, size_M: of each group in ``member_N``.
     """
-    groups: dict[bytes, list[int]] = {}
-    for index, row_D in enumerate(row_ND):
-        groups.setdefault(blake2b(row_D, digest_size=16).digest(), []).append(index)
-    for first, *others in groups.values():
-        if others:
-            neighbour_N[first] = others[0]
-            neighbour_N[others] = first
-    return np.array([group[0] for group in groups.values()], dtype=np.int64)
+
+    member_N: NDArray[np.int64]
+    start_M: NDArray[np.int64]
+    size_M: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, row_ND: NDArray[np.float32]) -> _Groups:
+        groups: dict[bytes, list[int]] = {}
+        for index, row_D in enumerate(row_ND):
+            groups.setdefault(blake2b(row_D, digest_size=16).digest(), []).append(index)
+        size_M = np.array([len(group) for group in groups.values()], dtype=np.int64)
+        member_N = np.array([index for group in groups.values() for index in group], dtype=np.int64)
+        return cls(member_N=member_N, start_M=np.cumsum(size_M) - size_M, size_M=size_M)
+
+    def members(self, group_G: NDArray[np.int64], at_most: int | None = None) -> NDArray[np.int64]:
+        """The rows of some groups, group by group; ``at_most`` so many of each, the lowest."""
+        size_G = self.size_M[group_G] if at_most is None else np.minimum(self.size_M[group_G], at_most)
+        within = np.arange(size_G.sum()) - np.repeat(np.cumsum(size_G) - size_G, size_G)
+        return self.member_N[np.repeat(self.start_M[group_G], size_G) + within]
+
+    def settle(self, neighbour_NC: NDArray[np.int64]) -> None:
+        """Put the lowest other rows of its group first among each row's neighbours."""
+        count = neighbour_NC.shape[1]
+        for group in np.flatnonzero(self.size_M > 1):
+            member_G = self.members(np.array([group]))
+            lowest, width = member_G[: count + 1], min(len(member_G) - 1, count)
+            neighbour_NC[member_G[count + 1 :], :width] = lowest[:width]
+            for place, row in enumerate(lowest):
+                neighbour_NC[row, :width] = np.delete(lowest, place)[:width]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,25 +182,34 @@ class _Nominator:
 
 
 def _search(
-    row_MD: NDArray[np.float32], query_Q: NDArray[np.int64], device: torch.device, chunk_bytes: int
+    row_MD: NDArray[np.float32],
+    query_Q: NDArray[np.int64],
+    groups: _Groups,
+    count: int,
+    device: torch.device,
+    chunk_bytes: int,
 ) -> NDArray[np.int64]:
-    """The nearest other row of the rows ``query_Q``, among rows that are all distinct."""
+    """(Q, C): the nearest rows outside their own group of the distinct rows ``query_Q``, −1 where there are no more."""
     nominator = _Nominator.of(row_MD)
     database_KM = torch.from_numpy(nominator.database_MK).to(device).T
     step = max(1, chunk_bytes // (4 * len(row_MD)))
-    nearest_Q = np.empty(len(query_Q), dtype=np.int64)
+    likely = min(count, len(row_MD) - 1)
+    nearest_QC = np.full((len(query_Q), count), -1, dtype=np.int64)
     with _full_float32_products():
         for start in range(0, len(query_Q), step):
             rows_Q = query_Q[start : start + step]
             place_Q = torch.arange(len(rows_Q), device=device)
             bound_QM = torch.from_numpy(nominator.query(rows_Q)).to(device) @ database_KM
             bound_QM[place_Q, torch.from_numpy(rows_Q).to(device)] = -torch.inf
-            likely_Q = bound_QM.argmax(dim=1)
-            distance_Q = _distances(row_MD, rows_Q, likely_Q.cpu().numpy())
-            threshold_Q = torch.from_numpy(nominator.threshold(rows_Q, distance_Q)).to(device)
+            likely_QL = (
+                bound_QM.topk(likely, dim=1, sorted=False).indices if likely > 1 else bound_QM.argmax(1)[:, None]
+            )
+            distance_QL = _distances(row_MD, np.repeat(rows_Q, likely), likely_QL.cpu().numpy().reshape(-1))
+            farthest_Q = distance_QL.reshape(-1, likely).max(axis=1)  # none of the nearest is farther
+            threshold_Q = torch.from_numpy(nominator.threshold(rows_Q, farthest_Q)).to(device)
             pair_P2 = (bound_QM >= threshold_Q[:, None]).nonzero().cpu().numpy()
-            nearest_Q[start : start + step] = _nearest_of_pairs(row_MD, rows_Q, pair_P2)
-    return nearest_Q
+            nearest_QC[start : start + step] = _nearest_of_pairs(row_MD, rows_Q, pair_P2, groups, count)
+    return nearest_QC
 
 
 @contextmanager
@@ -185,12 +236,28 @@ def _distances(
 
 
 def _nearest_of_pairs(
-    row_MD: NDArray[np.float32], rows_Q: NDArray[np.int64], pair_P2: NDArray[np.int64]
+    row_MD: NDArray[np.float32],
+    rows_Q: NDArray[np.int64],
+    pair_P2: NDArray[np.int64],
+    groups: _Groups,
+    count: int,
 ) -> NDArray[np.int64]:
-    """Of candidate pairs (place in ``rows_Q``, row), the nearest row of each query, the lowest of equally near ones."""
-    place_P, row_P = pair_P2[:, 0], pair_P2[:, 1]
-    distance_P = _distances(row_MD, rows_Q[place_P], row_P)
-    order_P = np.lexsort((row_P, distance_P, place_P))
-    place_Q, first_Q = np.unique(place_P[order_P], return_index=True)
-    assert len(place_Q) == len(rows_Q), "every query is its likely neighbour's candidate"
-    return row_P[order_P][first_Q]
+    """Of candidate pairs (place in ``rows_Q``, distinct row), the nearest rows of each query, lower ones first."""
+    place_P, group_P = pair_P2[:, 0], pair_P2[:, 1]
+    distance_P = _distances(row_MD, rows_Q[place_P], group_P)
+    order_P = np.lexsort((distance_P, place_P))
+    place_P, group_P, distance_P = place_P[order_P], group_P[order_P], distance_P[order_P]
+    first_Q = np.searchsorted(place_P, np.arange(len(rows_Q)))
+    last_Q = np.minimum(first_Q + count, np.append(first_Q[1:], len(place_P))) - 1
+    near_P = distance_P <= distance_P[last_Q][place_P]  # and those as near as the last one
+    place_P, group_P, distance_P = place_P[near_P], group_P[near_P], distance_P[near_P]
+    rows_P = np.minimum(groups.size_M[group_P], count)
+    place_R, distance_R = np.repeat(place_P, rows_P), np.repeat(distance_P, rows_P)
+    row_R = groups.members(group_P, at_most=count)
+    order_R = np.lexsort((row_R, distance_R, place_R))
+    place_R, row_R = place_R[order_R], row_R[order_R]
+    rank_R = np.arange(len(place_R)) - np.searchsorted(place_R, np.arange(len(rows_Q)))[place_R]
+    nearest_QC = np.full((len(rows_Q), count), -1, dtype=np.int64)
+    within_R = rank_R < count
+    nearest_QC[place_R[within_R], rank_R[within_R]] = row_R[within_R]
+    return nearest_QC

@@ -7,6 +7,9 @@
   evaluation of selective classification systems*, NeurIPS 2024); with error rate e it is
   (1 − AUROC) · e(1 − e) + e²/2.
 
+- Sparsification curve: mean of a value (AP@1, accuracy) of the rows kept; AUSC: its mean over the coverages 1/n … n/n
+  (Warburg et al., *Bayesian metric learning*, App. G.3). Of accuracy it is 1 − AURC.
+
 Rows of equal uncertainty have no order among themselves, so a group of them counts with its expected errors under a
 random order: every number is the same for any order of the rows.
 
@@ -37,12 +40,38 @@ class RejectionCurve:
 def _errors_kept(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Expected errors among the 1 … N most certain rows."""
     same_length(uncertainty=uncertainty_N, wrong=wrong_N)
+    return _sum_kept(uncertainty_N, wrong_N)
+
+
+def _sum_kept(uncertainty_N: NDArray[np.floating], value_N: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Expected sum of a value over the 1 … N most certain rows."""
     refuse_nan(uncertainty_N, "uncertainty")
     _, group_N, size_G = np.unique(uncertainty_N, return_inverse=True, return_counts=True)
-    errors_G = np.bincount(group_N, weights=wrong_N, minlength=len(size_G))
+    sum_G = np.bincount(group_N, weights=value_N, minlength=len(size_G))
     end_G = np.concatenate([[0], np.cumsum(size_G)])
-    kept_N = np.arange(1, len(wrong_N) + 1)
-    return np.interp(kept_N, end_G, np.concatenate([[0.0], np.cumsum(errors_G)]))
+    kept_N = np.arange(1, len(value_N) + 1)
+    return np.interp(kept_N, end_G, np.concatenate([[0.0], np.cumsum(sum_G)]))
+
+
+def sparsification_curve(uncertainty_N: NDArray[np.floating], value_N: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Mean value of the 1 … N most certain rows, (N,): right to left, the least certain one is removed at each step.
+
+    Args:
+        uncertainty_N: (N,) floats, higher = less sure.
+        value_N: (N,) how well each row does, e.g. AP@1; finite.
+
+    Raises:
+        UserError: NaN, or lengths differ.
+    """
+    rows = same_length(uncertainty=uncertainty_N, value=value_N)
+    refuse_nan(np.asarray(value_N, dtype=np.float64), "value")
+    return _sum_kept(uncertainty_N, value_N) / np.arange(1, rows + 1)
+
+
+def ausc(uncertainty_N: NDArray[np.floating], value_N: NDArray[np.floating]) -> Score:
+    """Area under :func:`sparsification_curve`, higher is better; errors are those of the curve."""
+    curve_N = sparsification_curve(uncertainty_N, value_N)
+    return float(curve_N.mean()) if len(curve_N) else NOTHING
 
 
 def aurc(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_]) -> Score:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pipeline.errors import UserError
-from pipeline.metrics.nearest import nearest_neighbour
+from pipeline.metrics.nearest import nearest_neighbour, nearest_neighbours
 
 
-def brute_force(rows: np.ndarray, metric: str) -> list[int]:
-    """All float64 distances of each row; the first smallest one wins."""
+def brute_force(rows: np.ndarray, metric: str, count: int = 1) -> list:
+    """All float64 distances of each row; the smallest win, the first of equal ones before the others."""
     rows = rows.astype(np.float32)
     if metric == "cosine":
         norms = [[np.sqrt(np.sum(row.astype(np.float64) ** 2))] for row in rows]
@@ -20,9 +20,9 @@ def brute_force(rows: np.ndarray, metric: str) -> list[int]:
     found = []
     for index, row in enumerate(rows.astype(np.float64)):
         distance = np.sum((row - rows.astype(np.float64)) ** 2, axis=1)
-        distance[index] = np.inf
-        found.append(int(np.argmin(distance)) if len(rows) > 1 else -1)
-    return found
+        order = [int(other) for other in np.argsort(distance, kind="stable") if other != index]
+        found.append((order + [-1] * count)[:count])
+    return [near[0] for near in found] if count == 1 else found
 
 
 shapes = st.tuples(st.integers(0, 24), st.integers(1, 9))
@@ -41,6 +41,13 @@ def test_equals_brute_force_for_cosine(rows: np.ndarray, chunk_bytes: int) -> No
     assert nearest_neighbour(rows, chunk_bytes=chunk_bytes).tolist() == brute_force(rows, "cosine")
 
 
+@given(rows=st.one_of(grid, wild), count=st.integers(2, 30), chunk_bytes=st.integers(1, 5000))
+def test_several_neighbours_equal_brute_force(rows: np.ndarray, count: int, chunk_bytes: int) -> None:
+    found = nearest_neighbours(rows, count=count, metric="l2", chunk_bytes=chunk_bytes)
+    assert found.shape == (len(rows), count)
+    assert found.tolist() == brute_force(rows, "l2", count)
+
+
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 @pytest.mark.parametrize("spread", [1e-6, 1e-3, 1.0])
 def test_tight_clusters_far_from_the_origin(metric: str, spread: float) -> None:
@@ -49,6 +56,7 @@ def test_tight_clusters_far_from_the_origin(metric: str, spread: float) -> None:
     centres = 50 + rng.normal(size=(5, 1, 24))
     rows = (centres + spread * rng.normal(size=(5, 30, 24))).reshape(-1, 24).astype(np.float32)
     assert nearest_neighbour(rows, metric=metric).tolist() == brute_force(rows, metric)
+    assert nearest_neighbours(rows, count=7, metric=metric).tolist() == brute_force(rows, metric, 7)
 
 
 def test_one_far_outlier_does_not_blur_the_others() -> None:

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.metrics import roc_auc_score
 
 from pipeline.errors import UserError
-from pipeline.metrics.selective import augrc, aurc, e_aurc, rejection_curve
+from pipeline.metrics.selective import augrc, aurc, ausc, e_aurc, rejection_curve, sparsification_curve
 from pipeline.metrics.undefined import Undefined
 
 
@@ -55,6 +55,22 @@ def test_e_aurc_is_zero_for_the_oracle_only_if_nothing_is_better(data: tuple[np.
     uncertainty, wrong = data
     assert e_aurc(uncertainty, wrong) >= -1e-12
     assert e_aurc(wrong.astype(float), wrong) == pytest.approx(0, abs=1e-12)
+
+
+@given(judged_rows())
+def test_ausc_of_accuracy_is_one_minus_aurc(data: tuple[np.ndarray, np.ndarray]) -> None:
+    uncertainty, wrong = data
+    assert ausc(uncertainty, (~wrong).astype(float)) == pytest.approx(1 - aurc(uncertainty, wrong), abs=1e-12)
+
+
+def test_sparsification_by_hand() -> None:
+    value = np.array([0.5, 1.0, 0.0])
+    assert sparsification_curve(np.array([2.0, 1, 3]), value).tolist() == [1, 0.75, 0.5]
+    assert sparsification_curve(np.array([1.0, 1, 3]), value).tolist() == [0.75, 0.75, 0.5]
+    assert ausc(np.array([2.0, 1, 3]), value) == 0.75
+    assert isinstance(ausc(np.zeros(0), np.zeros(0)), Undefined)
+    with pytest.raises(UserError, match="value: 1 of 2 rows are NaN"):
+        ausc(np.zeros(2), np.array([np.nan, 1]))
 
 
 def test_by_hand() -> None:

@@ -1,0 +1,70 @@
+"""How sure is a difference between two scores? Percentile intervals over resampled rows.
+
+Both scores are taken on the same resample, so what the rows do to both drops out (a paired bootstrap; Efron and
+Tibshirani, *An introduction to the bootstrap*, 1993, ch. 13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import UserError
+from pipeline.metrics.undefined import Score, Undefined
+
+Metric = Callable[[NDArray[np.int64]], Score]  # rows, with repetition → the score on them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A value, and where it lies in ``level`` of the resamples.
+
+    Attributes:
+        value: on all rows.
+        low, high: ends of the interval.
+        left_out: resamples on which a score is undefined (say, no wrong row was drawn).
+    """
+
+    value: float
+    low: float
+    high: float
+    left_out: int
+
+
+def bootstrap_difference(
+    one: Metric, other: Metric, rows: int, *, draws: int = 1000, level: float = 0.95, seed: int = 0
+) -> Interval | Undefined:
+    """``one − other`` on all rows, and its interval.
+
+    Args:
+        one, other: metrics of row indices, e.g. ``lambda r: auroc(head[r], wrong[r])``.
+        rows: how many there are.
+        draws: resamples.
+        level: share of the resamples inside the interval.
+        seed: of the resamples.
+
+    Raises:
+        UserError: ``level`` is not between 0 and 1, or ``draws`` below 1.
+    """
+    if not 0 < level < 1 or draws < 1:
+        raise UserError(f"bootstrap: level {level} must be between 0 and 1, and draws {draws} at least 1.")
+    whole = _difference(one, other, np.arange(rows))
+    if isinstance(whole, Undefined):
+        return whole
+    generator = np.random.Generator(np.random.Philox(seed))
+    found = [_difference(one, other, generator.integers(0, rows, rows)) for _ in range(draws)]
+    values = np.array([value for value in found if not isinstance(value, Undefined)])
+    if not len(values):
+        return Undefined("undefined on every resample")
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value=whole, low=float(low), high=float(high), left_out=draws - len(values))
+
+
+def _difference(one: Metric, other: Metric, rows_N: NDArray[np.int64]) -> Score:
+    left, right = one(rows_N), other(rows_N)
+    if isinstance(left, Undefined):
+        return left
+    return right if isinstance(right, Undefined) else left - right

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -32,8 +32,16 @@ def gpus() -> int:
     return torch.cuda.device_count()
 
 
-def run_side_by_side(stage: Stage, units: Sequence[Unit], count: int) -> Iterator[tuple[Unit, str | None]]:
+def run_side_by_side(
+    stage: Stage, units: Sequence[Unit], count: int, began: Callable[[Unit], None]
+) -> Iterator[tuple[Unit, str | None]]:
     """Each unit when it is done, with the reason if it failed. The stage must be prepared.
+
+    Args:
+        stage: whose.
+        units: that are missing.
+        count: of processes.
+        began: is told of each unit when it is begun.
 
     Raises:
         Interrupted: somebody asked to stop; the units under way are dropped.
@@ -44,7 +52,8 @@ def run_side_by_side(stage: Stage, units: Sequence[Unit], count: int) -> Iterato
         while True:
             for worker in workers:
                 if worker.unit is None and waiting:
-                    worker.give(waiting.popleft())
+                    began(unit := waiting.popleft())
+                    worker.give(unit)
             busy = {worker.pipe: worker for worker in workers if worker.unit is not None}
             if not busy:
                 return

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Annotated
 
 from pydantic import Field
 
 from cluster.executors._side_by_side import gpus, run_side_by_side
 from cluster.executors.base import Executor, Outcome, Submission, write_resolved
+from cluster.jobs.in_place import at_work
 from cluster.process_groups import group_of_one
 from cluster.progress import LoggedProgress
 from pipeline.config import config
@@ -87,24 +89,29 @@ class Local(Executor):
         beside = f", {count} at once" if count > 1 else ""
         progress.say(f"{link}: {len(missing)} of {total} units to do in {stage.folder}{beside}")
         bar = progress.bar(link, total, "units", initial=total - len(missing))
-        failed: dict[str, str] = {}
-        results = run_side_by_side(stage, missing, count) if count > 1 else _one_by_one(stage, missing, progress)
-        try:
+        with closing(bar), at_work(stage) as notes:
+            if count > 1:
+                results = run_side_by_side(stage, missing, count, notes.begin)
+            else:
+                results = _one_by_one(stage, missing, progress, notes.begin)
+            failed: dict[str, str] = {}
             for unit, reason in results:
+                notes.end(unit, reason)
                 if reason is None:
                     bar.advance()
                 else:
                     failed[f"{link}, unit {unit.id} ({unit.what})"] = reason
                     progress.say(f"{link}: unit {unit.id} failed, the others go on")
-        finally:
-            bar.close()
         return failed
 
 
-def _one_by_one(stage: Stage, units: Sequence[Unit], progress: Progress) -> Iterator[tuple[Unit, str | None]]:
+def _one_by_one(
+    stage: Stage, units: Sequence[Unit], progress: Progress, began: Callable[[Unit], None]
+) -> Iterator[tuple[Unit, str | None]]:
     """Each unit when it is done, with the reason if it failed."""
     for unit in units:
         stop_if_asked()
+        began(unit)
         try:
             stage.run(unit, progress)
         except UserError as error:

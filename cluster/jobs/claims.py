@@ -171,7 +171,7 @@ class Claims:
         claim = held.claim
         if claim.task and claim.task == self.task and claim.restart < self.restart:
             return "was ended and its task started anew"
-        if claim.machine == machine() and not runs(claim.pid):
+        if has_died(claim):
             return "died"
         if held.age > self.stale_seconds:
             return f"has not been heard of for {held.age:.0f} s"
@@ -191,6 +191,11 @@ class Claims:
             for path in mine:
                 with contextlib.suppress(OSError):  # a server that does not answer for a while
                     os.utime(path)
+
+
+def has_died(claim: Claim) -> bool:
+    """Whether the holder was a process of this machine that runs no more."""
+    return claim.machine == machine() and not runs(claim.pid)
 
 
 def describe(claim: Claim) -> str:

@@ -26,3 +26,11 @@ def jobs_folder(stage: Stage, shared: Path | None = None) -> Path:
             "share. Say where: cluster.folder=<a shared folder>."
         )
     return stage.folder.absolute() / "jobs"
+
+
+def folder_of(stage: Stage, shared: Path | None) -> Path | None:
+    """Its job records; None: it has none, because its run folder is no local one."""
+    try:
+        return jobs_folder(stage, shared)
+    except UserError:
+        return None

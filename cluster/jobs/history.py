@@ -1,6 +1,7 @@
 """What the journals of a stage tell together: how quick it is, what went wrong last, which tasks have begun.
 
-Only the journals that were written last are read, :data:`MOST` of them: a run may have as many as it has tasks.
+Those of tasks are in the folders of their submissions, and in a folder of their own those of processes that were no
+tasks. Only the journals that were written last are read, :data:`MOST` of them: a run may have as many as it has tasks.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ class Found(NamedTuple):
 class History:
     """The journals of the submissions of a stage, as they are now."""
 
-    def __init__(self, found: Sequence[Submitted]) -> None:
+    def __init__(self, found: Sequence[Submitted], *, in_place: Path | None = None) -> None:
         self.submissions = tuple(found)
-        self.journals = sorted(_journals(found), key=lambda journal: -journal.changed)
+        journals = [*_journals(found), *(_journals_in_place(in_place) if in_place else ())]
+        self.journals = sorted(journals, key=lambda journal: -journal.changed)
         self.started = {task for submitted in found for task in started_in(submitted.folder)}
 
     @cached_property
@@ -137,6 +139,13 @@ def _wrong(event: Event) -> bool:
 
 def _for_good(event: Event) -> bool:
     return event.event == "ended" and event.reason != INTERRUPTED
+
+
+def _journals_in_place(folder: Path) -> Iterator[Found]:
+    """Of processes that were no tasks; in the place of the submission stands the file, each of them has one."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            yield Found(entry.path, "", 0, Path(entry.path), entry.stat().st_mtime)
 
 
 def _journals(found: Sequence[Submitted]) -> Iterator[Found]:

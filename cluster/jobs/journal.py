@@ -7,6 +7,7 @@ restart count.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from pipeline.files import append_text
 
 FOLDER = "journal"
+LONGEST = 1 << 20  # bytes that are read from the end: some thousand events
 
 What = Literal["started", "unit", "done", "failed", "dropped", "skipped", "waiting", "ended"]
 
@@ -65,11 +67,12 @@ def journal_path(submission: Path, task: str, rank: int) -> Path:
 
 
 def read_journal(path: Path) -> Iterator[Event]:
-    """The events of one process; a line that was cut off by a crash is passed over."""
-    with path.open(encoding="utf-8", errors="replace") as file:
+    """The last events of one process; a line that was cut off by a crash, or by the limit, is passed over."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST))
         for line in file:
             try:
-                plain: dict[str, Any] = json.loads(line)
+                plain: dict[str, Any] = json.loads(line.decode(errors="replace"))
                 yield Event(**plain)
             except (ValueError, TypeError):
                 continue

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.jobs.claims import STALE_SECONDS, Held, held_now
+from cluster.jobs import in_place
+from cluster.jobs.claims import STALE_SECONDS, Held, has_died, held_now
 from cluster.jobs.deaths import given_up
-from cluster.jobs.folder import jobs_folder
+from cluster.jobs.folder import folder_of
 from cluster.jobs.history import History
 from cluster.jobs.notes import why_nothing_goes_on
 from cluster.jobs.now import Overview, StageNow
@@ -23,14 +24,6 @@ from cluster.jobs.submissions import Submitted, submissions
 from cluster.jobs.tasks import Queue, Task, tasks_of
 from pipeline.errors import UserError
 from stages.base import Stage, Status
-
-
-def folder_of(stage: Stage, shared: Path | None) -> Path | None:
-    """Its job records; None: it has none, because its run folder is no local one."""
-    try:
-        return jobs_folder(stage, shared)
-    except UserError:
-        return None
 
 
 def look(
@@ -73,7 +66,7 @@ def _stage(
         status, problem = Status(done=0, total=None), str(error)
     if folder is None or not folder.is_dir():
         return StageNow(link=link, stage=stage, status=status, problem=problem, failed=status.failed)
-    history = History(found)
+    history = History(found, in_place=folder / in_place.FOLDER)
     tasks = tasks_of(found, answer, history.began)
     running = {held.claim.unit: held for held in fresh_claims(folder, stale_seconds) if is_unit(held.claim.unit)}
     gave_up = {unit: reason for unit, reason in given_up(folder).items() if unit not in status.done_ids}
@@ -97,8 +90,9 @@ def _stage(
 
 
 def fresh_claims(folder: Path, stale_seconds: float) -> list[Held]:
-    """The claims whose holders are at work."""
-    return [held for held in held_now(folder, _clock(folder)) if held.age < stale_seconds]
+    """The claims whose holders are at work: their hearts beat, and here they can be seen."""
+    found = held_now(folder, _clock(folder))
+    return [held for held in found if held.age < stale_seconds and not has_died(held.claim)]
 
 
 def is_unit(name: str) -> bool:

@@ -99,7 +99,8 @@ def _error_line(told: Told) -> str:
     event = told.event
     unit = f", unit {event.unit}" if event.unit else ""
     again = ", begun again" if event.event == "unit" else ""
-    return f"last error at {clock(event.time)}{unit}, task {told.task}{again}: {first_line(event.reason or '')}"
+    who = f"task {told.task}" if told.task else "in place"
+    return f"last error at {clock(event.time)}{unit}, {who}{again}: {first_line(event.reason or '')}"
 
 
 def job_lines(tasks: Sequence[Task]) -> Iterator[str]:

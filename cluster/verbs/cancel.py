@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from cluster.jobs.cancelling import cancel_jobs
-from cluster.jobs.overview import folder_of
+from cluster.jobs.folder import folder_of
 from cluster.jobs.queue import QueueError
 from cluster.jobs.submissions import submissions
 from cluster.verbs.base import DONE, Request, UsageError

@@ -14,10 +14,11 @@ from pydantic import Field
 
 from cluster.executors.local import LOG
 from cluster.jobs.blame import failures, of_unit
+from cluster.jobs.folder import folder_of
 from cluster.jobs.history import History
 from cluster.jobs.logs import Log, last_lines, of_task
 from cluster.jobs.notes import clock, first_line
-from cluster.jobs.overview import folder_of, fresh_claims
+from cluster.jobs.overview import fresh_claims
 from cluster.jobs.submissions import submissions
 from cluster.verbs.base import DONE, FAILED, Request
 from pipeline.config import config

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cluster.jobs.deaths import forget_deaths, given_up
+from cluster.jobs.folder import folder_of
 from cluster.jobs.notes import first_line
-from cluster.jobs.overview import folder_of, is_unit
+from cluster.jobs.overview import is_unit
 from cluster.verbs import submit
 from cluster.verbs.base import DONE, Request, UsageError
 from pipeline.errors import UserError

@@ -58,15 +58,19 @@ def test_two_processes_make_the_bytes_of_one_and_a_broken_tar_fails_alone(
     assert one == two
 
 
+BEGUN: list[str] = []
+
+
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> None:
+    BEGUN.clear()
     monkeypatch.setattr(_side_by_side, "_work", work)
     monkeypatch.setattr(_side_by_side, "gpus", lambda: 0)
 
 
 def side_by_side(ids: Sequence[str], count: int) -> Iterator[tuple[Unit, str | None]]:
     units = [Unit(id=name, what=f"unit {name}") for name in ids]
-    return _side_by_side.run_side_by_side(Dying(), units, count)  # type: ignore[arg-type]
+    return _side_by_side.run_side_by_side(Dying(), units, count, lambda unit: BEGUN.append(unit.id))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -79,6 +83,7 @@ def test_processes_that_die_are_replaced_and_only_a_unit_that_has_ended_three_fa
     assert "3 processes died at it, the last one so: ended by signal 9" in str(reasons.pop("dies"))
     assert reasons == dict.fromkeys(["a", "b", "c", twice])
     assert (tmp_path / "twice").read_text() == "xxx"
+    assert sorted(BEGUN) == sorted(["a", "b", "c", *3 * ["dies"], *3 * [twice]])
 
 
 @pytest.mark.usefixtures("dying")

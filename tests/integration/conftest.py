@@ -73,8 +73,9 @@ def one(runs: Path, stage: str) -> Path:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every file's bytes; telemetry is of the run, not of the result."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "telemetry" not in path.parts]
+    """Every file's bytes; telemetry and jobs are of the run, not of the result."""
+    of_the_run = {"telemetry", "jobs"}
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not of_the_run & {*path.parts}]
     return {str(path.relative_to(folder)): sha256_file(path) for path in files}
 
 

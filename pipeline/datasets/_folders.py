@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pipeline.datasets._listed import ListedDataset
 from pipeline.datasets._listing import Entry
-from pipeline.datasets.base import folder_of
 from pipeline.errors import UserError
 from pipeline.images.grouping import IMAGE_EXTENSIONS
 
@@ -20,10 +19,6 @@ class FolderDataset(ListedDataset):
     """
 
     remedy = "Set dataset.root to the folder that holds one folder a class."
-
-    def folder(self) -> Path:
-        """The folder that holds the class folders."""
-        return folder_of(self.config.root, self.config.name, self.advice)
 
     def class_of(self, source: Path) -> str:
         """The class of an image that lies at ``source`` below :meth:`folder`."""

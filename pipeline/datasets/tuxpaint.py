@@ -17,7 +17,6 @@ from pipeline.datasets._folders import FolderDataset
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets.base import About
 
-IN_PACKAGE = Path("usr/share/tuxpaint/stamps")
 MIRRORED = "_mirror"
 
 
@@ -30,6 +29,7 @@ class TuxPaint(FolderDataset):
         licence="GPL-2",
         citation="Kendrick and contributors, Tux Paint stamps, 2002-2022",
     )
+    inside = ("usr/share/tuxpaint/stamps",)
     remedy = (
         "Get it without root by: apt-get download tuxpaint-stamps-default && "
         "dpkg-deb -x tuxpaint-stamps-default_*.deb {root}, or set dataset.root"
@@ -45,11 +45,6 @@ class TuxPaint(FolderDataset):
         levels: Annotated[int, Field(ge=1)] = 2
         # Take cartoons and symbols too.
         drawings: bool = False
-
-    def folder(self) -> Path:
-        """The folder of the stamps, inside the package or given itself."""
-        inside: Path = self.config.root / IN_PACKAGE
-        return inside if inside.is_dir() else super().folder()
 
     def class_of(self, source: Path) -> str:
         """The first names of the path."""

@@ -211,9 +211,16 @@ class PackJob:
         """Write the manifest, once no tar is missing."""
         if self.finished:
             return
-        about = asdict(self.dataset.about)
+        about = self.dataset.about
         manifest = Manifest(
-            dataset=Source(kind=self.kind, name=self.dataset.config.name, **about),
+            dataset=Source(
+                kind=self.kind,
+                name=self.dataset.config.name,
+                title=about.title,
+                source=about.source,
+                licence=about.licence,
+                citation=about.citation,
+            ),
             class_names=tuple(self.dataset.class_names()),
             left_out=self.dataset.left_out(),
             tars=tuple(self.record(index) for index in range(self.plan.tars)),

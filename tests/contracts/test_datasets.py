@@ -18,6 +18,7 @@ from pipeline.errors import UserError
 from pipeline.images.decode import decode
 from pipeline.images.packing import PackJob, open_packed
 from pipeline.progress import Silent
+from tests import published
 
 RNG = np.random.default_rng(0)
 
@@ -83,7 +84,9 @@ def foods(root):
 
 #: dataset → what makes a small one in an empty folder, and further keys of its config ({root} is the folder)
 BUILDERS = {
+    "cars196": (published.make_cars196, {}),
     "class_tars": (class_tars, {}),
+    "cub200": (published.make_cub200, {}),
     "digit_pairs": (lambda root: None, {"images_per_class": 1}),
     "fashion_mnist": (idx, {}),
     "idx": (idx, {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte"}),
@@ -91,6 +94,7 @@ BUILDERS = {
     "image_folder": (folders, {}),
     "index_file": (index_file, {}),
     "openclipart": (lambda root: folders(root / "usr/share/openclipart/png", count=20), {}),
+    "sop": (published.make_sop, {}),
     "tuxpaint": (stamps, {}),
     "webdataset": (webdataset, {"class_list": "{root}/classes.txt"}),
 }

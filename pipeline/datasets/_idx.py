@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import struct
 import zlib
 from abc import abstractmethod
@@ -15,14 +14,15 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+from pipeline.datasets._arrays import png
 from pipeline.datasets._listed import ListedDataset
 from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import folder_of
 from pipeline.errors import UserError
 
 UNSIGNED_BYTE = 0x08
+PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 
 
 @lru_cache(maxsize=4)
@@ -94,6 +94,24 @@ class IdxDataset(ListedDataset):
         """One image as PNG."""
         number, index = entry.place
         _, path, _ = self.parts()[number]
-        buffer = io.BytesIO()
-        Image.fromarray(read_idx(path)[index]).save(buffer, "PNG")
-        return buffer.getvalue()
+        return png(read_idx(path)[index])
+
+
+class MnistFiles(IdxDataset):
+    """The four files of MNIST, as they are published, gzipped or unpacked; ``config.part`` says which."""
+
+    def parts(self) -> Sequence[tuple[str, Path, Path]]:
+        """One or both."""
+        folder = self.folder()
+        return [
+            (
+                prefix,
+                _plain_or_gz(folder / f"{prefix}-images-idx3-ubyte"),
+                _plain_or_gz(folder / f"{prefix}-labels-idx1-ubyte"),
+            )
+            for prefix in PREFIXES[self.config.part]
+        ]
+
+
+def _plain_or_gz(path: Path) -> Path:
+    return path if path.exists() else path.with_name(f"{path.name}.gz")

@@ -7,15 +7,13 @@ the other four.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from pipeline.config import config
-from pipeline.datasets._idx import IdxDataset
+from pipeline.datasets._idx import MnistFiles
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets.base import About
 
-IN_PACKAGE = Path("usr/share/datasets/fashion-mnist")
 CLASSES = (
     "T-shirt/top",
     "Trouser",
@@ -28,10 +26,9 @@ CLASSES = (
     "Bag",
     "Ankle boot",
 )
-PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 
 
-class FashionMnist(IdxDataset):
+class FashionMnist(MnistFiles):
     """``root`` is the unpacked Debian package ``dataset-fashion-mnist``, or the folder of the four files."""
 
     about: ClassVar[About] = About(
@@ -41,6 +38,7 @@ class FashionMnist(IdxDataset):
         citation="Xiao, Rasul and Vollgraf, Fashion-MNIST: a novel image dataset for benchmarking machine learning "
         "algorithms, arXiv:1708.07747, 2017",
     )
+    inside = ("usr/share/datasets/fashion-mnist",)
     remedy = (
         "Get it without root by: apt-get download dataset-fashion-mnist && "
         "dpkg-deb -x dataset-fashion-mnist_*.deb {root}, or set dataset.root"
@@ -54,23 +52,6 @@ class FashionMnist(IdxDataset):
         # train: 60,000 images; test: 10,000.
         part: Literal["train", "test", "all"] = "train"
 
-    def parts(self) -> Sequence[tuple[str, Path, Path]]:
-        """The files as they are published, gzipped or unpacked."""
-        inside = self.config.root / IN_PACKAGE
-        folder = inside if inside.is_dir() else self.config.root
-        return [
-            (
-                prefix,
-                _plain_or_gz(folder / f"{prefix}-images-idx3-ubyte"),
-                _plain_or_gz(folder / f"{prefix}-labels-idx1-ubyte"),
-            )
-            for prefix in PREFIXES[self.config.part]
-        ]
-
     def names(self) -> Sequence[str]:
         """The authors' names, in their order."""
         return CLASSES
-
-
-def _plain_or_gz(path: Path) -> Path:
-    return path if path.exists() else path.with_name(f"{path.name}.gz")

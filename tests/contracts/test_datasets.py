@@ -84,17 +84,27 @@ def foods(root):
 
 #: dataset → what makes a small one in an empty folder, and further keys of its config ({root} is the folder)
 BUILDERS = {
+    "caltech101": (published.make_caltech101, {}),
     "cars196": (published.make_cars196, {}),
+    "cifar10": (published.make_cifar10, {}),
+    "cifar100": (published.make_cifar100, {}),
     "class_tars": (class_tars, {}),
     "cub200": (published.make_cub200, {}),
     "digit_pairs": (lambda root: None, {"images_per_class": 1}),
+    "dtd": (published.make_dtd, {}),
     "fashion_mnist": (idx, {}),
+    "flowers102": (published.make_flowers102, {}),
     "idx": (idx, {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte"}),
     "ifct": (foods, {}),
     "image_folder": (folders, {}),
     "index_file": (index_file, {}),
+    "lfw": (published.make_lfw, {}),
+    "mnist": (published.make_mnist, {}),
     "openclipart": (lambda root: folders(root / "usr/share/openclipart/png", count=20), {}),
+    "oxford_pets": (published.make_oxford_pets, {}),
     "sop": (published.make_sop, {}),
+    "sun397": (published.make_sun397, {}),
+    "svhn": (published.make_svhn, {}),
     "tuxpaint": (stamps, {}),
     "webdataset": (webdataset, {"class_list": "{root}/classes.txt"}),
 }

@@ -51,4 +51,4 @@ class Average:
     def restore(self, tensors: Mapping[str, Tensor], names: Sequence[str]) -> None:
         """Take over what :meth:`state` gave."""
         for name, value in zip(names, self.values, strict=False):
-            value.copy_(tensors[name])
+            value.copy_(tensors[name].reshape(value.shape))

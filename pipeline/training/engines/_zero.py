@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from pipeline.errors import UserError
 from pipeline.heads.base import RepresentationBatch
@@ -73,6 +74,31 @@ class _Loss(nn.Module):
         return output.total, {name: value.detach() for name, value in output.parts.items()}
 
 
+class _Scalar(nn.Module):
+    """A number that is kept as a vector of one."""
+
+    def forward(self, kept: Tensor) -> Tensor:
+        return kept.reshape(())
+
+    def right_inverse(self, number: Tensor) -> Tensor:
+        return number.reshape(1)
+
+
+def _copy_of(member: Member) -> Member:
+    """A copy with its parameters in the same order. Scalars are vectors of one, since DeepSpeed can send no scalar."""
+    head, copies = deepcopy(member.head), {}
+    for name, parameter in member.head.named_parameters():
+        place, _, attribute = name.rpartition(".")
+        owner = head.get_submodule(place)
+        copies[id(parameter)] = getattr(owner, attribute)
+        if parameter.ndim == 0:
+            register_parametrization(owner, attribute, _Scalar())
+            copies[id(parameter)] = owner.parametrizations[attribute].original  # type: ignore[index, union-attr]
+    copy = Member(head, member.config, member.device)
+    copy.parameters = [copies[id(parameter)] for parameter in member.parameters]
+    return copy
+
+
 class Zero:
     """A member in training under DeepSpeed. Its own head stands by, and takes the weights when they are asked for.
 
@@ -93,7 +119,7 @@ class Zero:
         self.scale = processes * turns  # DeepSpeed divides by both; our weights are shares of the whole batch
         self.names: list[str] = []  # of the loss and its parts
         self.steps = 0
-        self.copy = Member(deepcopy(member.head), member.config, member.device)
+        self.copy = _copy_of(member)
         loss = _Loss(self.copy)
         settings = {
             "train_micro_batch_size_per_gpu": 1,  # a part; how many rows it has is ours to know
@@ -108,7 +134,7 @@ class Zero:
             model=loss, optimizer=make_optimizer([self.copy], capturable=False), config=settings
         )
         if stage == 3:  # a loss may use a weight outside the module that has it: all are there while it is computed
-            for parameter in self.copy.parameters:
+            for parameter in loss.parameters():
                 deepspeed.zero.register_external_parameter(loss, parameter)
         self._lay_out()
 
@@ -164,21 +190,22 @@ class Zero:
         if self.stage == 3:
             gathered = self.deepspeed.zero.GatheredParameters(self.copy.parameters, modifier_rank=None)
         with gathered:
-            torch._foreach_copy_([*self.member.parameters], [*self.copy.parameters])
-        for own, value in zip(self.member.head.buffers(), self.copy.head.buffers(), strict=True):
-            own.copy_(value)
+            for own, value in zip(self.member.parameters, self.copy.parameters, strict=True):
+                own.copy_(value.reshape(own.shape))
+        for held, buffer in zip(self.member.head.buffers(), self.copy.head.buffers(), strict=True):
+            held.copy_(buffer)
 
     def moments(self) -> Iterator[dict[str, Tensor]]:
         """For each parameter what AdamW keeps of it, whole, on the CPU; one at a time, since it is put together."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        for parameter in self.copy.parameters:
+        for own, parameter in zip(self.member.parameters, self.copy.parameters, strict=True):
             found = {"step": torch.tensor(float(self.steps))}
             for name in MEANS:
                 whole = (
                     safe_get_full_optimizer_state(parameter, name) if self.stage else self.inner.state[parameter][name]
                 )
-                found[name] = whole.to("cpu", copy=True)
+                found[name] = whole.reshape(own.shape).to("cpu", copy=True)
             yield found
 
     def restore(self, moments: Sequence[Mapping[str, Tensor]]) -> None:
@@ -198,7 +225,7 @@ class Zero:
         )
 
         if self.stage == 0:
-            self.inner.state[parameter][name].copy_(whole)
+            self.inner.state[parameter][name].copy_(whole.reshape(parameter.shape))
         elif self.stage < 3:
             safe_set_full_optimizer_state(parameter, whole, name)
         else:  # the shares are of one size, and the last ones may reach beyond the end

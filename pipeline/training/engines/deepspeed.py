@@ -99,7 +99,10 @@ class DeepSpeed(Engine):
                     name = next(names)
                     if self.world.first:
                         found |= {f"{name}.{key}": value for key, value in moments.items()}
-        return {**found, **self.average.state(parameter_names(self.members, "average"))}
+        averages = self.average.state(parameter_names(self.members, "average"))
+        shapes = [parameter.shape for member in self.members for parameter in member.parameters]
+        found |= {name: value.reshape(shape) for (name, value), shape in zip(averages.items(), shapes, strict=False)}
+        return found
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """As :class:`Engine` says."""

@@ -146,7 +146,9 @@ def test_the_same_batches_and_losses_as_one_process(
 
 
 def test_stopped_and_going_on_by_another_engine_in_other_numbers(ranks: Ranks, scene: Scene) -> None:
-    scene = replace(scene, options={"checkpoint_seconds": 1e9, "ema": 0.8})
+    """Of a head that draws, compares all rows, and has scalars among its parameters."""
+    options = {"checkpoint_seconds": 1e9, "ema": 0.8, "batch_size": 24, "accumulate": 3}
+    scene = replace(scene, head={"kind": "hib"}, options=options)
     play(scene)
     cut, stopped = beside(scene, "cut"), "Interrupted: "
     for size, options, at in (

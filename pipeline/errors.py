@@ -3,3 +3,11 @@
 
 class UserError(ValueError):
     """Something the user gave is wrong: the message names the place and the remedy."""
+
+
+class LostError(UserError):
+    """The other processes that share this piece of work cannot be reached any more."""
+
+
+class LeftError(RuntimeError):
+    """This process has failed while the others wait for it, and cannot tell them: it must end, which ends them."""

@@ -13,12 +13,8 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.errors import UserError
+from pipeline.errors import LeftError, LostError, UserError
 from pipeline.interruption import Interrupted
-
-
-class LostError(UserError):
-    """The other processes cannot be reached any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +105,7 @@ class World:
         """
         try:
             yield
-        except LostError:
+        except (LostError, LeftError):
             raise
         except (Exception, Interrupted) as error:
             if getattr(error, "agreed", False):  # within: all raise already

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from submitit import JobEnvironment
 
@@ -30,7 +31,7 @@ from cluster.jobs.submissions import Work
 from cluster.progress import LineProgress
 from cluster.slurm.ranks import choose_gpu, process_group
 from cluster.slurm.script import AGAIN, STOPPED, TIME_ENDED
-from pipeline.errors import UserError
+from pipeline.errors import LeftError, LostError, UserError
 from pipeline.interruption import Interrupted, ask_to_stop, stop_asked
 from pipeline.progress import Silent
 from stages.base import Stage, Unit, make_stage
@@ -122,10 +123,13 @@ class Runner:
             code = FAILED if self.failed else 0
         finally:
             self.claims.close()
+        self._report(code)
+        return code
+
+    def _report(self, code: int) -> None:
         for what, reason in self.failed.items():
             print(f"failed: {what}: {reason}", file=sys.stderr, flush=True)
         self.journal.note("ended", reason=self._ending(code))
-        return code
 
     def _ending(self, code: int) -> str | None:
         if code == FAILED:
@@ -150,6 +154,8 @@ class Runner:
                 self._tell = told
                 try:
                     self._alone(stage)
+                except (LostError, LeftError):
+                    self._leave()
                 finally:
                     told(None)
             else:
@@ -161,6 +167,9 @@ class Runner:
         while (unit := told(None)) is not None:
             try:
                 stage.run(unit, Silent())
+            except LostError:  # who ended says why
+                self.journal.note("ended", unit.id)
+                self._exit()
             except UserError:  # the first rank reports it
                 continue
             except Interrupted as error:
@@ -168,10 +177,20 @@ class Runner:
             except Exception:
                 traceback.print_exc()
                 self.journal.note("ended", unit.id, traceback.format_exc(limit=1))
-                sys.stderr.flush()
-                os._exit(FAILED)  # at once: the others wait for this one, and srun ends them
+                self._exit()
         if ended is not None or stop_asked():
             raise Interrupted
+
+    def _leave(self) -> NoReturn:
+        """Say what failed, and end without a word to the other ranks, which would not hear it."""
+        self.claims.close()
+        self._report(FAILED)
+        self._exit()
+
+    def _exit(self) -> NoReturn:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(FAILED)  # at once: the others wait for this one, and srun ends them
 
     # -- one unit
 
@@ -204,9 +223,13 @@ class Runner:
             stage.run(unit, self.progress)
         except UserError as error:
             self._fail(unit, str(error))
+            if isinstance(error, LostError):
+                raise
         except Exception as error:  # of this unit alone, perhaps: the others are still tried
             traceback.print_exc()
             self._fail(unit, f"{type(error).__name__}: {error}")
+            if isinstance(error, LeftError):
+                raise
         except (Interrupted, KeyboardInterrupt):
             why = self._why()
             self.journal.note("dropped", unit.id, why)

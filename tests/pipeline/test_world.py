@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.errors import UserError
+from pipeline.errors import LostError, UserError
 from pipeline.interruption import Interrupted
-from pipeline.world import LostError, World, current_world
+from pipeline.world import World, current_world
 from tests.ranks import Ranks, die
 
 pytestmark = pytest.mark.xdist_group("ranks")

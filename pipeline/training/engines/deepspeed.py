@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from pipeline.errors import UserError
+from pipeline.errors import LeftError, UserError
 from pipeline.heads.base import RepresentationBatch
 from pipeline.interruption import stop_asked
 from pipeline.training.average import Average
@@ -26,12 +26,6 @@ from pipeline.training.engines.base import Engine
 from pipeline.training.members import Member
 from pipeline.training.updates import MOMENTS, parameter_names
 from pipeline.world import World
-
-
-class BrokenStepError(RuntimeError):
-    """This process failed while the others wait for it in the middle of a step: it must end, which ends them."""
-
-    agreed = True  # there is no asking them
 
 
 class DeepSpeed(Engine):
@@ -159,4 +153,4 @@ class DeepSpeed(Engine):
                 if isinstance(error, dist.DistError) or "gloo" in str(error):
                     raise
             who = f"process {self.world.rank} of {self.world.size}"
-            raise BrokenStepError(f"{who} failed within a step: {type(error).__name__}: {error}") from error
+            raise LeftError(f"{who} failed within a step: {type(error).__name__}: {error}") from error

@@ -18,13 +18,12 @@ import pytest
 import torch
 
 from pipeline.config import parse
-from pipeline.errors import UserError
+from pipeline.errors import LeftError, UserError
 from pipeline.heads.loss_prediction import LossPrediction
 from pipeline.representation_store.reader import BatchReader
 from pipeline.training.checkpoints import load_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.engines._zero import import_deepspeed
-from pipeline.training.engines.deepspeed import BrokenStepError
 from pipeline.training.log import TrainingLog
 from pipeline.training.state import state_step
 from pipeline.training.sweep import seed_folder
@@ -87,7 +86,7 @@ def sharded(scene: Scene) -> str:
             patches.enter_context(patch.object(LossPrediction, "loss", stumbling))
         try:
             return play(scene)
-        except BrokenStepError as error:  # as in a launcher's process, which ends
+        except LeftError as error:  # as in a launcher's process, which ends
             scene.folder.with_name("said").write_text(str(error))
             os._exit(1)
         finally:

@@ -172,6 +172,10 @@ class Stage(ABC):
         """
         return None
 
+    def sources(self) -> Mapping[str, str]:
+        """The collections of images that it has yet to read from their folders: name → what is wrong; "" = nothing."""
+        return {}
+
     def lacks(self, unit: Unit) -> bool:
         """Whether a unit is still missing; like asking :meth:`plan`, and cheaper where a stage can."""
         return any(missing.id == unit.id for missing in self.plan())

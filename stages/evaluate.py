@@ -89,10 +89,21 @@ class Evaluate(Stage):
         missing = [name for name in self.collections if not self._result(name).exists()]
         if missing:
             self._require_inputs()
-        for name in missing:
-            if name != UPSTREAM and not is_done(self.cache_of(name)):
-                make_dataset(self.experiment.downstream[name], f"downstream.{name}").check()
+        if problems := [problem for problem in self.sources().values() if problem]:
+            raise UserError("\n".join(problems))
         return [Unit(id=name, what=self._title(name)) for name in missing]
+
+    def sources(self) -> Mapping[str, str]:
+        """The downstream datasets without a result; one that is cached need not be there any more."""
+        return {name: self._problem(name) for name in self.experiment.downstream if not self._result(name).exists()}
+
+    def _problem(self, name: str) -> str:
+        try:
+            if not is_done(self.cache_of(name)):
+                make_dataset(self.experiment.downstream[name], f"downstream.{name}").check()
+        except UserError as error:
+            return f"downstream.{name}: {error} (What is called dataset.… there is downstream.{name}.… here.)"
+        return ""
 
     def _require_inputs(self) -> None:
         views = self.experiment.stages["cache"].views

@@ -245,6 +245,7 @@ def make_sun397(root, count=3):
 
 
 def make_svhn(root, count=12):
+    root.mkdir(exist_ok=True)
     for seed, part in enumerate(("train", "test")):
         labels = np.array([[index % 10 + 1] for index in range(count)], np.uint8)  # 10 is the digit 0
         images = pixels(count, seed).transpose(2, 3, 1, 0)

@@ -36,6 +36,8 @@ def run(request: Request) -> int:
     width = max(map(len, plans))
     for link, plan in plans.items():
         print(f"{link:<{width}}  {_line(plan)}")
+        for name, problem in plan.get("sources", {}).items():
+            print(f"{'':<{width}}  {problem or f'{name}: there'}")
         for line in _estimate_lines(plan.get("estimate")):
             print(f"{'':<{width}}  {line}")
     if free is not None:
@@ -44,9 +46,11 @@ def run(request: Request) -> int:
 
 
 def _plan(stage: Stage, batches: int) -> dict[str, Any]:
-    plan: dict[str, Any] = {"folder": str(stage.folder)}
+    plan: dict[str, Any] = {"folder": str(stage.folder), "sources": dict(stage.sources())}
     if waiting := unfinished(stage):
         return {**plan, "waits_for": waiting}
+    if absent := [name for name, problem in plan["sources"].items() if problem]:
+        return {**plan, "problem": f"cannot read {', '.join(absent)}"}
     try:
         units = stage.plan()
         estimate = stage.estimate(batches) if units else None

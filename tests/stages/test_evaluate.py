@@ -24,6 +24,7 @@ from pipeline.training.sweep import head_folders
 from stages.base import Experiment, Stage, Status, Unit, make_stage
 from stages.evaluate import complete
 from stages.train_head import TrainHead
+from tests import published
 
 RANKING = {"kind": "loss_prediction"}
 L2 = {"kind": "loss_prediction", "objective": "l2"}
@@ -257,6 +258,25 @@ def test_nothing_to_evaluate(finished: Experiment) -> None:
     stage = make_stage("evaluate", replace(finished, downstream={}, stages={**finished.stages, "evaluate": config}))
     with pytest.raises(UserError, match="no dataset to evaluate"):
         stage.plan()
+
+
+def test_all_datasets_that_are_missing_are_named_at_once(finished: Experiment, tmp_path: Path) -> None:
+    absent = {kind: {"kind": kind, "name": kind, "root": str(tmp_path / kind)} for kind in ("cub200", "svhn")}
+    stage = make_stage("evaluate", replace(finished, downstream={**absent, **finished.downstream}))
+    sources = stage.sources()
+    assert [name for name, problem in sources.items() if problem] == ["cub200", "svhn"]
+    with pytest.raises(UserError) as caught:
+        stage.plan()
+    assert str(caught.value) == f"{sources['cub200']}\n{sources['svhn']}"
+    for kind in ("cub200", "svhn"):
+        assert f"downstream.{kind}: {kind}: no folder at {tmp_path / kind}. Expected there: " in str(caught.value)
+        assert f"downstream.{kind}.…" in sources[kind]
+    published.make_svhn(tmp_path / "svhn")
+    assert [name for name, problem in stage.sources().items() if problem] == ["cub200"]
+
+
+def test_a_dataset_with_a_result_is_not_looked_for(finished: Experiment) -> None:
+    assert make_stage("evaluate", finished).sources() == {}
 
 
 def test_an_upstream_cache_without_the_view(finished: Experiment) -> None:

@@ -83,6 +83,7 @@ class Cifar(ArrayDataset):
         return np.asarray(values).reshape(3, SIDE, SIDE).transpose(1, 2, 0)
 
 
+@lru_cache(maxsize=6)
 def _records(path: Path, before: int) -> Any:
     """(N, ``before`` + 3,072) bytes, mapped."""
     size, record = path.stat().st_size, before + VALUES

@@ -27,7 +27,7 @@ SMALL = (
     "train_head.batch_size=64",
     "train_head.steps=400",
     "train_head.seeds=[0,1]",
-    "train_head.log_every=5",
+    "train_head.log_every=10",
     "train_head.checkpoint_seconds=0",
 )
 

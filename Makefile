@@ -1,7 +1,10 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. All of it stays in .venv, data/ and runs/.
 PYTHON ?= $(shell python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3 || echo python3.11)
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+INSTALL := $(BIN)/python install.py
+# Modules are compiled once, by all cores: else each process that runs first would do it. Where PYTHONDONTWRITEBYTECODE is
+# set, as in many images of containers, every process would compile torch for itself, since none could keep it.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib/python3*/site-packages || true
 
 .PHONY: help demo test check format golden clean
 
@@ -25,7 +28,7 @@ format: .venv/test.stamp ## put the code in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-golden: .venv/test.stamp ## write tests/golden/ anew after a change that is meant; read the difference
+golden: .venv/test.stamp ## write tests/golden/ and docs/methods/ anew after a change that is meant; read the difference
 	$(BIN)/python tests/golden/regenerate.py
 
 clean: ## remove .venv and caches; data/ and runs/ stay
@@ -36,11 +39,13 @@ clean: ## remove .venv and caches; data/ and runs/ stay
 	  echo "needs Python 3.11 or newer with its venv module (Debian: apt install python3-venv)"; exit 1; }
 
 .venv/demo.stamp: pyproject.toml | .venv/bin/python
-	$(PIP) -e '.[demo]'
+	$(INSTALL) -e '.[demo]'
+	$(COMPILE)
 	touch $@
 
 # DeepSpeed looks at the torch that is there while it is built, so torch comes first and the build is not isolated.
 .venv/test.stamp: pyproject.toml | .venv/bin/python
-	$(PIP) -e '.[test]' 'setuptools>=77' wheel ninja py-cpuinfo psutil
-	DS_BUILD_OPS=0 $(PIP) --no-build-isolation -e '.[test,demo,deepspeed]'
+	$(INSTALL) -e '.[test]' 'setuptools>=77' wheel ninja py-cpuinfo psutil
+	DS_BUILD_OPS=0 $(INSTALL) --no-build-isolation -e '.[test,demo,deepspeed]'
+	$(COMPILE)
 	touch $@

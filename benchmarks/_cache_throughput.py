@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def jpegs(count: int) -> list[bytes]:
         photograph = photographs[index % len(photographs)]
         share = rng.uniform(0.5, 1.0)
         width, height = int(photograph.width * share), int(photograph.height * share)
-        left, top = rng.integers(photograph.width - width + 1), rng.integers(photograph.height - height + 1)
+        left, top = (int(rng.integers(free + 1)) for free in (photograph.width - width, photograph.height - height))
         crop = photograph.crop((left, top, left + width, top + height)).resize((500, 375), Image.Resampling.LANCZOS)
         buffer = io.BytesIO()
         crop.save(buffer, "JPEG", quality=90)
@@ -133,9 +134,9 @@ def measure(values: dict[str, Any], arguments: argparse.Namespace, folder: Path)
     found: dict[str, list[float]] = {"ours": [], "forward": [], "one_view": []}
     for unit in range(1, arguments.rounds + 1):
         before = views / seconds(lambda: forward.run(views), device)
-        ours = views / seconds(lambda unit=unit: all_views.run(unit, Silent()), device)
+        ours = views / seconds(partial(all_views.run, unit, Silent()), device)
         after = views / seconds(lambda: forward.run(views), device)
-        one = views / seconds(lambda unit=unit: one_view.run(unit, Silent()), device)
+        one = views / seconds(partial(one_view.run, unit, Silent()), device)
         forward_rate = 2 / (1 / before + 1 / after)
         for key, value in {"ours": ours, "forward": forward_rate, "one_view": one}.items():
             found[key].append(value)

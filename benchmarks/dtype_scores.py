@@ -101,7 +101,9 @@ def main() -> None:
     done = compose(read(options.settings).overrides).experiment
     evaluate: Any = make_stage("evaluate", done)
     source = RepresentationStore.open(make_stage("cache", done).folder / "store")
-    rows = read_rows(RepresentationStore.open(evaluate.cache_of(next(iter(done.downstream))).folder / "store"))
+    rows = read_rows(
+        RepresentationStore.open(evaluate.evaluated.cache_of(next(iter(done.downstream))).folder / "store")
+    )
     plain = Scorer(rows)
     quantised = Scorer(replace(rows, representation_ND=as_stored(rows.representation_ND, "int8")))
     found: dict[str, Any] = {}

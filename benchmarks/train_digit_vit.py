@@ -32,14 +32,15 @@ from pipeline.metrics.r_auroc import auroc, r_auroc
 from pipeline.metrics.retrieval import retrieve
 
 NAME = "digit_vit"
-ARCHITECTURE = {
+CLASSES = 70
+ARCHITECTURE: dict[str, Any] = {
     "img_size": CANVAS,
     "patch_size": 7,
     "embed_dim": 64,
     "depth": 3,
     "num_heads": 4,
     "mlp_ratio": 2.0,
-    "num_classes": 70,
+    "num_classes": CLASSES,
 }
 PREPROCESSING = {"size": CANVAS, "mean": [0.5] * 3, "std": [0.5] * 3, "crop": 1.0, "interpolation": "bicubic"}
 BATCH = 128
@@ -69,7 +70,7 @@ def pairs(split: Split, images_per_class: int) -> DigitPairs:
 
 
 def batches(steps: int) -> Iterator[Drawn]:
-    dataset = pairs("backbone", -(-steps * BATCH // ARCHITECTURE["num_classes"]))
+    dataset = pairs("backbone", -(-steps * BATCH // CLASSES))
     for step in range(steps):
         yield draw(dataset, dataset.keys[step * BATCH : (step + 1) * BATCH])
 

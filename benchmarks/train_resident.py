@@ -27,6 +27,7 @@ import torch
 from benchmarks.train_throughput import BATCH, CLASSES, READY, UNIT_ROWS, write_stores
 from pipeline.heads import make_head
 from pipeline.heads.base import RepresentationBatch, Summary
+from pipeline.memory import keep_freed_memory
 from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.config import TrainingConfig
 from pipeline.training.engines.single import Single
@@ -80,6 +81,8 @@ def main() -> None:
     device, width, steps = torch.device(name), arguments.width, arguments.steps
     units = max(2, round(arguments.gb * 1e9 / (UNIT_ROWS * width * 2)))
     rates: dict[str, list[float]] = {"ours": [], "ceiling": [], "side_by_side": []}
+    if device.type == "cpu":
+        keep_freed_memory()  # as training does
     with tempfile.TemporaryDirectory() as folder:
         store = write_stores(Path(folder), units, width)
         one, several = (new_engine(count, width, device, arguments.batched) for count in (1, arguments.seeds))
@@ -89,7 +92,7 @@ def main() -> None:
         loaded = time.perf_counter() - start
         for turn in range(arguments.rounds):
             for key, trained in (("ours", one), ("side_by_side", several)):
-                with closing(reader.batches(0, WARM + steps)) as batches:  # type: ignore[type-var]
+                with closing(reader.batches(0, WARM + steps)) as batches:
                     rates[key].append(rate(trained, batches, steps, device))
             rates["ceiling"].append(rate(one, itertools.cycle(ready), steps, device))
             print(

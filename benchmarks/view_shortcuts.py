@@ -16,6 +16,7 @@ import io
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -60,6 +61,10 @@ def draft(width: int, height: int) -> dict[str, float]:
     return compared(lambda: view(reduced=False), lambda: view(reduced=True))
 
 
+def _by_pillow(crop: Image.Image, filter_: Image.Resampling) -> Pixels:
+    return np.asarray(crop.resize((SIZE, SIZE), filter_))
+
+
 def torch_resize(mode: str) -> dict[str, float]:
     """Random crops, resized by Pillow and by torch; over all of them."""
     rng = np.random.default_rng(0)
@@ -78,7 +83,7 @@ def torch_resize(mode: str) -> dict[str, float]:
             )
             return np.asarray(made[0].permute(1, 2, 0).numpy())
 
-        found.append(compared(lambda crop=crop: np.asarray(crop.resize((SIZE, SIZE), filter_)), by_torch))
+        found.append(compared(partial(_by_pillow, crop, filter_), by_torch))
     return {
         **{key: float(np.mean([item[key] for item in found])) for key in ("time_ratio", "differ", "mean")},
         "max": max(item["max"] for item in found),

@@ -24,6 +24,15 @@ def upstream(name: str, experiment: Experiment) -> list[str]:
     return found
 
 
+def read_by(stage: Stage) -> list[Stage]:
+    """The stages that a stage reads; a comparison of heads reads what was made of each of them."""
+    compared = stage.experiment.compare.values() if "compare" in stage.groups else ()
+    heads = [stage.experiment, *(stage.experiment.with_head(values) for values in compared)]
+    return [
+        make_stage(name, experiment) for experiment in heads for name in make_stage(stage.name, experiment).inputs()
+    ]
+
+
 def chain(chosen: Sequence[str], experiment: Experiment) -> dict[str, Stage]:
     """The chosen stages in the order of their inputs, each under the words that choose it.
 

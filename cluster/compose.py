@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -20,6 +22,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cluster.executors import check_executor
+from cluster.recipe import Recipe
 from pipeline.backbones import parse_backbone
 from pipeline.config import field_names, parse, to_plain
 from pipeline.datasets import check_dataset
@@ -30,7 +33,7 @@ from pipeline.places import Place, as_output, as_place
 from stages.base import Experiment, stage_class, stage_names
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-GROUPS = ("dataset", "backbone", "head", "cluster", "experiment")
+GROUPS = ("dataset", "backbone", "head", "cluster", "experiment", "recipe")
 PLACE_KEYS = {"data_root": as_place, "runs_root": as_output}
 PLAIN_KEYS = ("name", *PLACE_KEYS)
 
@@ -51,7 +54,9 @@ NAMED = {
 }
 DEFAULT_EXPERIMENT = "demo"
 LOCAL = "local"  # configs/local.yaml: a user's own defaults, not in git
+OF_THE_SITE = re.compile(r"[+~]*(cluster[.=@]|runs_root=)")  # settings that say where, hence nothing of what comes out
 _PRIMARY = "hedgerow_primary"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML was built with it
 
 T = TypeVar("T")
 
@@ -84,27 +89,69 @@ def options(group: str, folders: Sequence[Path] = ()) -> list[str]:
 def compose(overrides: Sequence[str], *, folders: Sequence[Path] = ()) -> Composed:
     """The experiment that ``overrides`` (Hydra's grammar, keys qualified) describe.
 
-    It is composed twice: the first time tells which downstream datasets, further heads and further backbones the stages
-    name, the second time they are composed with it, so that ``downstream.<name>.root=…`` and the like work.
+    Its further datasets, heads and backbones are composed under the names that its stages list, so that
+    ``downstream.<name>.root=…`` and the like work. What is listed is known only when it is composed: so it is guessed,
+    and where the guess was wrong it is composed once to learn the names and once with them.
 
     Raises:
         UserError: Hydra cannot compose it, or values are unknown, missing or out of range (all of them are listed).
     """
+    composed = _check(*_composed(overrides, folders))
+    words = [word for folder in folders for word in ("--config-dir", str(folder))]
+    settings = (*words, *(item.removeprefix("++") for item in overrides if not OF_THE_SITE.match(item)))
+    return replace(composed, experiment=replace(composed.experiment, settings=settings))
+
+
+def _composed(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """The values, and the names that stages list."""
+    if guessed := _as_guessed(overrides, _guess(overrides), folders):
+        return guessed
     of_names = re.compile(rf"[+~]*({'|'.join(NAMED)})[.=]|[+~]*\w+@")
-    first = _hydra([item for item in overrides if not of_names.match(item)], {}, folders)
-    names = {key: _names(first.get(named.stage) or {}, named) for key, named in NAMED.items()}
+    names = _listed(_hydra([item for item in overrides if not of_names.match(item)], {}, folders))
     for key, named in NAMED.items():
         for name in names[key]:
             if name not in options(named.group, folders):
                 raise unknown_name(named.group, name, options(named.group, folders))
-    return _check(_hydra(overrides, names, folders), names)
+    return _hydra(overrides, names, folders), names
+
+
+def _as_guessed(
+    overrides: Sequence[str], guess: dict[str, tuple[str, ...]], folders: Sequence[Path]
+) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]] | None:
+    """The values and the guess where it was right; whatever is wrong is said by whoever learns the names."""
+    try:
+        values = _hydra(overrides, guess, folders)
+        return (values, guess) if _listed(values) == guess else None
+    except UserError:
+        return None
+
+
+def _guess(overrides: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The names as the experiment's own file and plain overrides list them, read without Hydra: half of its time."""
+    given = dict(item.lstrip("+").split("=", 1) for item in overrides if "=" in item)
+    file = CONFIGS / "experiment" / f"{given.get('experiment', DEFAULT_EXPERIMENT)}.yaml"
+    listed: Mapping[str, Any] = {}
+    with suppress(OSError, yaml.YAMLError):
+        listed = yaml.load(file.read_bytes(), Loader=_LOADER)
+    found = {}
+    for key, named in NAMED.items():
+        with suppress(yaml.YAMLError, AttributeError, TypeError):
+            text = given.get(f"{named.stage}.{named.key}")
+            names = (listed.get(named.stage) or {}).get(named.key) if text is None else yaml.load(text, Loader=_LOADER)
+            found[key] = tuple(map(str, names or ()))
+    return {key: found.get(key, ()) for key in NAMED}
+
+
+def _listed(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {key: _names(values.get(named.stage) or {}, named) for key, named in NAMED.items()}
 
 
 def _names(stage: Mapping[str, Any], named: _Named) -> tuple[str, ...]:
-    names = stage.get(named.key) or ()
+    names, where = stage.get(named.key) or (), f"{named.stage}.{named.key}"
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        where = f"{named.stage}.{named.key}"
         raise UserError(f"{where}: write a list of names, e.g. {where}=[{names}].")
+    if repeated := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise UserError(f"{where}: {repeated[0]} stands there twice.")
     return tuple(names)
 
 
@@ -176,6 +223,7 @@ def _check(values: dict[str, Any], names: Mapping[str, Sequence[str]]) -> Compos
     for key, named in NAMED.items():
         parts[key] = checks.each(check[named.group], values.get(key), names[key], key)
     cluster = checks.run(_cluster, values.get("cluster"), "cluster")
+    checks.run(_recipe, values.get("recipe"))
     stages = {name: checks.run(_stage, name, values.get(name)) for name in stage_names()}
     places: dict[str, Any] = {key: checks.run(_place, kind, values.get(key), key) for key, kind in PLACE_KEYS.items()}
     if checks.problems:
@@ -189,7 +237,8 @@ def _check(values: dict[str, Any], names: Mapping[str, Sequence[str]]) -> Compos
         **parts,
     )
     plain = to_plain(experiment)
-    resolved = {key: item for key, item in plain.items() if key != "stages"} | {"cluster": cluster} | plain["stages"]
+    groups = {key: item for key, item in plain.items() if key not in ("stages", "settings")}
+    resolved = groups | {"cluster": cluster} | plain["stages"]
     return Composed(experiment=experiment, cluster=cluster, resolved=resolved)
 
 
@@ -210,6 +259,10 @@ def _backbone(values: Any, where: str) -> dict[str, Any]:
 
 def _head(values: Any, where: str) -> dict[str, Any]:
     return check_head(_mapping(values, where), where)
+
+
+def _recipe(values: Any) -> Recipe:
+    return parse(Recipe, _mapping(values, "recipe"), "recipe")
 
 
 def _cluster(values: Any, where: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ _EXAMPLES = {
     "head": "submit stage=train_head head=loss_prediction head.margin=0.2",
     "cluster": "submit stage=all cluster=local",
     "experiment": "submit plan experiment=demo_digits",
+    "recipe": "submit stage=train_head recipe=fast",
 }
 
 _PAGE = """\

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from pipeline.errors import UserError
 from pipeline.files import append_text
 from pipeline.places import Place, is_remote
-from pipeline.progress import Bar, Progress
+from pipeline.progress import Bar, Progress, Silent
 
 SECONDS_A_LINE = 10.0
 SECONDS_AN_UPLOAD = 60.0  # an object cannot grow: the whole log is written anew
@@ -161,9 +163,10 @@ class LoggedProgress:
             self._write()
 
     def _write(self) -> None:
-        lines, self._waiting = "".join(self._waiting), []
-        if lines:
-            append_text(self._log, lines)
+        if self._waiting:
+            with suppress(OSError, UserError):  # a full disk, a server that is away: the work itself says so
+                append_text(self._log, "".join(self._waiting))
+                self._waiting = []
         self._written = self._clock()
 
 
@@ -183,6 +186,8 @@ class _TwoBars:
 def progress_on(stream: TextIO | None = None) -> Progress:
     """Live bars if ``stream`` (default: standard error) is a terminal, else lines."""
     stream = stream if stream is not None else sys.stderr
+    if stream is None:  # it was closed, as services do
+        return Silent()
     if stream.isatty():
         return TerminalProgress(stream)
     return LineProgress(lambda line: print(line, file=stream, flush=True))

@@ -63,7 +63,7 @@ def class_list(choice: str | Path | Sequence[str], where: str) -> tuple[str, ...
         hint = unknown_name("class list", name, [*TIMM_SUBSETS, *ELSEWHERE])
         raise UserError(f"{where}: no file there, and {hint} Or a text file with one class name a line.")
     try:
-        lines = as_place(choice).read_text(encoding="utf-8").splitlines()
+        lines = as_place(choice).read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: {choice} is not UTF-8 text ({error}).") from error
     return _checked(tuple(line.strip() for line in lines), f"{where}: {choice}")

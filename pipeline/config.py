@@ -22,7 +22,8 @@ def config(cls: type[T]) -> type[T]:
     """Class decorator for a config dataclass. Give ranges with ``Annotated[int, Field(ge=1)]`` or ``pydantic.Field``.
 
     A class variable ``operational: ClassVar[frozenset[str]]`` names the fields that say how and where the work is
-    done (workers, device, folder) and so take no part in the digest of what is done.
+    done (workers, device, folder) and so take no part in the digest of what is done. ``later`` names fields that came
+    when there were runs already: with its default, such a field takes no part either, so that those runs are found.
     """
     strict = pydantic.ConfigDict(extra="forbid", validate_default=True, arbitrary_types_allowed=False)
     return _pydantic_dataclass(frozen=True, kw_only=True, config=strict)(cls)  # type: ignore[return-value]
@@ -47,7 +48,11 @@ def parse(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     try:
         return pydantic.TypeAdapter(cls).validate_python(dict(values))
     except pydantic.ValidationError as error:
-        lines = [_line(cls, dict(item), where) for item in error.errors()]
+        found = error.errors()
+        wrong = {item["loc"] for item in found}
+        # of a list whose item is wrong pydantic also says that it is too short
+        shown = [i for i in found if i["type"] != "too_short" or all(x[:-1] != i["loc"] for x in wrong)]
+        lines = [_line(cls, dict(item), where) for item in shown]
         raise UserError("\n".join(lines)) from None
 
 
@@ -80,10 +85,15 @@ def to_plain(value: Any) -> Any:
 
 
 def meaning(value: Any) -> Any:
-    """Like :func:`to_plain`, without the operational fields: what the digest is taken of."""
+    """Like :func:`to_plain`, without operational fields and ``later`` ones at their default: what the digest is of."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         left_out: frozenset[str] = getattr(value, "operational", frozenset())
-        fields = [field.name for field in dataclasses.fields(value) if field.name not in left_out]
+        later: frozenset[str] = getattr(value, "later", frozenset())
+        fields = [
+            field.name
+            for field in dataclasses.fields(value)
+            if field.name not in left_out and not (field.name in later and getattr(value, field.name) == field.default)
+        ]
         return {name: meaning(getattr(value, name)) for name in fields}
     if isinstance(value, Mapping):
         return {str(key): meaning(item) for key, item in value.items()}

@@ -22,7 +22,7 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> UserError:
     valid = sorted(valid)
     nearest = difflib.get_close_matches(name, valid, n=1)
     hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
-    return UserError(f"unknown {what} '{name}'.{hint} Valid: {', '.join(valid)}.")
+    return UserError(f"unknown {what} '{name}'.{hint} Valid: {', '.join(valid) or 'none'}.")
 
 
 def module_of(package: str, name: str, what: str) -> str:

@@ -1,8 +1,19 @@
 """Errors that a user can mend: the text says what was wrong, where, and what to do."""
 
+import errno
+
+#: What the system says when this process or machine is short of something: of no file in particular.
+OF_THE_MACHINE = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+)
+
 
 class UserError(ValueError):
     """Something the user gave is wrong: the message names the place and the remedy."""
+
+
+class DamagedError(UserError):
+    """A file is not what was written: cut off, changed, or of an older version."""
 
 
 class LostError(UserError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.places import Place, RemotePath, reaching
+from pipeline.stale import again_if_stale
 
 READERS = 16  # that wait for a server, or for a shared disk
 QUICK_SECONDS = 5e-4  # a file; so quick is only what is in memory here, where threads would be in each other's way
@@ -23,6 +24,7 @@ def file_names(folder: Place, suffix: str) -> list[str]:
     return list(file_stamps(folder, suffix))
 
 
+@again_if_stale
 def file_stamps(folder: Place, suffix: str) -> dict[str, int | str]:
     """Those names, each with what is another one once another file has taken the name: the inode, or the object's tag.
 
@@ -62,6 +64,7 @@ def read_files(folder: Place, names: Sequence[str]) -> Iterator[Content]:
                 yield from found
 
 
+@again_if_stale
 def _read_part(folder: Path, names: Sequence[str]) -> list[Content]:
     """Plain system calls: of a hundred thousand small files, half the time of :meth:`pathlib.Path.read_bytes`."""
     try:

@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pipeline.digests import difference, digest
-from pipeline.errors import UserError
+from pipeline.errors import DamagedError, UserError
 from pipeline.files import sweep_partials, write_bytes
 from pipeline.places import Place
-from pipeline.sealed import DamagedError, read_sealed, write_sealed
+from pipeline.sealed import read_sealed, write_sealed
 
 RUN_RECORD = "run.json"
 RUN_COPY = "run.copy.json"  # of a record that nothing else could tell: damage to one of the two loses nothing

@@ -36,6 +36,9 @@ class Experiment:
         compare: name → ``{kind, …}`` of further heads that the report sets beside ``head``.
         beside: name → ``{…}`` of further backbones whose stores the cache fills in the same pass over the images.
         stages: name → checked config of each stage.
+        settings: words of the command line that asked for it, to be said again; they decide nothing. Those that say
+            on which machines, and below which ``runs_root``, are left out: reports of one experiment are the same bytes
+            wherever they were made.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Experiment:
     compare: Mapping[str, Mapping[str, Any]]
     stages: Mapping[str, Any]
     beside: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
 
     def with_head(self, head: Mapping[str, Any]) -> Experiment:
         """The same experiment with another head."""
@@ -244,3 +248,14 @@ def is_done(stage: Stage) -> bool:
     """No unit of the stage is missing."""
     status = stage.status()
     return status.total is not None and status.done >= status.total
+
+
+def complete(stage: Stage, progress: Progress) -> None:
+    """Do what is missing of a stage here and now, after what is missing of the stages that it reads."""
+    for name in stage.inputs():
+        complete(stage.before(name), progress)
+    if not is_done(stage):
+        stage.prepare()
+        for unit in stage.plan():
+            stage.run(unit, progress)
+    stage.finish(progress)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.caching.settings import CacheSettings
 from pipeline.config import config, field_names
-from pipeline.errors import UserError
+from pipeline.errors import DamagedError, UserError
 from pipeline.estimate import Estimate
 from pipeline.places import OutputPlace, Place
 from pipeline.progress import Progress
 from pipeline.representation_store.records import read_commits, record_path
 from pipeline.representation_store.tally import tally
 from pipeline.run_record import recall
-from pipeline.sealed import DamagedError
 from stages.base import SetAside, Stage, Status, Unit
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pydantic import Field
 from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.datasets.webdataset import WebDataset
+from pipeline.images.manifest import verify_manifest
 from pipeline.images.packing import MIN_TARS, SAMPLES_PER_TAR, PackJob, load_manifest, tar_name
 from pipeline.places import OutputPlace
 from pipeline.progress import Progress
@@ -88,10 +89,12 @@ class Pack(Stage):
         )
 
     def verify(self, progress: Progress) -> list[str]:
-        """Hash every tar; the records of bad ones are withdrawn, so that the same command writes them again."""
+        """Hash every tar and the annotations, read all records; bad ones go, so that they are written again."""
         if self.job is None:
             return []
-        return [f"unit {_id(index)}: {what}" for index, what in self.job.verify(progress).items()]
+        beside = verify_manifest(self.folder)
+        wrong = [f"unit {_id(index)}: {what}" for index, what in self.job.verify(progress).items()]
+        return [*wrong, beside] if beside else wrong
 
     def summary(self) -> list[str]:
         """What was packed and what was left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -16,11 +15,12 @@ from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
 from pipeline.fetching import local_copy
-from pipeline.files import read_json
+from pipeline.files import temporary_folder
 from pipeline.places import LocalPath, Place
 from pipeline.progress import Progress
 from pipeline.release.bundle import CONFIG, Bundle, verify_bundle, write_bundle
 from pipeline.release.licence import Include, Licence, backbone_licence
+from pipeline.sealed import read_open
 from pipeline.training.sweep import points, seed_folder
 from stages.base import Stage, Status, Unit, make_stage
 
@@ -114,13 +114,12 @@ class Release(Stage):
         checkpoint = read_checkpoint(self._head_folder())
         bundle = self._assembled(checkpoint, backbone)
         bar.advance()
-        candidate = self.folder / ".candidate"
-        write_bundle(candidate, bundle, "")
-        found = self._checked(candidate, backbone)
+        with temporary_folder(self.folder / "candidate") as own:
+            write_bundle(own / "model", bundle, "")
+            found = self._checked(own / "model", backbone)
         bar.advance()
         config = {**bundle.config, "self_check": found}
         write_bundle(self.bundle, replace(bundle, config=config), model_card(config, folder_name=self.config.name))
-        shutil.rmtree(candidate)
         bar.advance()
         bar.close()
 
@@ -142,10 +141,24 @@ class Release(Stage):
                 "title": self.config.title or f"{describe(self.experiment.head)} on {backbone.name}",
                 "experiment": self.experiment.name,
                 "digest": self.digest,
-                "data": {**asdict(about), "images": summary["rows"], "classes": summary["num_classes"]},
+                "data": {**asdict(about), **self._trained_on(summary)},
                 "results": kept_results(self._results),
             },
         )
+
+    def _trained_on(self, summary: Mapping[str, Any]) -> Mapping[str, int]:
+        """How many images of how many classes the head was trained on: of the store, or of the part that was named."""
+        import numpy as np
+
+        from pipeline.representation_store import RepresentationStore
+        from pipeline.training.subset import limit
+
+        upstream = RepresentationStore.open(self.before("cache").folder / "store")
+        taken_N = limit(upstream, self.experiment.stages["train_head"]).takes_part
+        if taken_N is None:
+            return {"images": summary["rows"], "classes": summary["num_classes"]}
+        label_N = np.concatenate([label_R for _, label_R in upstream.column("label")])[taken_N]
+        return {"images": int(taken_N.sum()), "classes": len(np.unique(label_N[label_N >= 0]))}
 
     def _licence(self) -> Licence:
         given: str | None = self.config.backbone_licence
@@ -155,7 +168,7 @@ class Release(Stage):
 
     @cached_property
     def _results(self) -> list[Mapping[str, Any]]:
-        results: list[Mapping[str, Any]] = read_json(self.before("evaluate").folder / "results.json")["results"]
+        results: list[Mapping[str, Any]] = read_open(self.before("evaluate").folder / "results.json")["results"]
         return results
 
     # -- the check

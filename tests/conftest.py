@@ -1,5 +1,6 @@
 """For all tests."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,10 @@ from tests.ranks import Ranks
 # Busy machines are slow at times: how long an example takes says nothing about what is tested.
 settings.register_profile("hedgerow", deadline=None)
 settings.load_profile("hedgerow")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and with them every process that they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -216,7 +216,7 @@ def make_dtd(root, count=2):
     return folder
 
 
-def make_caltech101(root, count=3):
+def make_caltech101(root, count=32):
     folder = root / "101_ObjectCategories"
     names = ("BACKGROUND_Google", "Faces", "accordion", "yin_yang")
     files(folder, [f"{name}/image_{number:04d}.jpg" for name in names for number in range(1, count + 1)])
@@ -242,6 +242,13 @@ def make_sun397(root, count=3):
     text(root / "Testing_01.txt", *images["bb"])
     text(root / "Testing_02.txt", *images["aa"][:2])
     return folder
+
+
+def make_vtab_lists_of_sun397(root):
+    """Beside a copy that :func:`make_sun397` made: of all its images but one."""
+    images = sorted(path.relative_to(root / "SUN397") for path in (root / "SUN397").rglob("sun_*.jpg"))
+    for place, short in enumerate(("tr", "va", "te")):
+        text(root / f"sun397_tfds_{short}.txt", *(f"/{path.as_posix()}" for path in images[1:][place::3]))
 
 
 def make_svhn(root, count=12):

@@ -14,7 +14,10 @@ from PIL import Image
 from cluster.compose import compose
 from cluster.overrides import read
 from pipeline.heads.base import Summary
+from pipeline.report.look import Look
+from pipeline.report.parts import Context
 from stages.base import stage_names
+from tests.made_up import evaluation
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -101,3 +104,12 @@ def test_the_dataset_of_the_example_works(tmp_path):
     assert {image.key: image.class_name for image in images} == {"a": "tulip", "b": "rose", "c": "rose"}
     assert dataset.class_names() == ["rose", "tulip"]
     assert [image.key for image in dataset.images()] == [image.key for image in images]
+
+
+def test_the_analysis_of_the_example_works(tmp_path):
+    analysis = example(tmp_path, "adding_an_analysis.md").DistinctValues("distinct_values")
+    records, (one,) = evaluation(tmp_path, {"unseen": "downstream"}, [analysis], rows=30)
+    values = records.read(records.of("unseen"))["distinct_values"]["values"]
+    assert values["random"]["distinct"]["values"] == [1.0, 1.0, 1.0]
+    (table,) = analysis.show(values, Context(results=[one.result], look=Look.of([one.result])))
+    assert [row[1].text for row in table.rows] == ["1.000"] * 5

@@ -6,6 +6,7 @@ executor may be killed at any moment and the same command goes on.
 
 from __future__ import annotations
 
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ class Submission:
     """What is to be run.
 
     Attributes:
-        stages: in the order of the chain, under the words that choose them; each starts when the one before it is done.
+        stages: in the order of the chain, under the words that choose them; each starts when those it reads are done.
         resolved: the whole config as plain values, kept in every run folder for the record.
         command: what goes on with the work after an interruption.
     """
@@ -49,9 +50,13 @@ class Outcome:
 
 
 def write_resolved(stage: Stage, submission: Submission) -> None:
-    """Keep the whole config in the run folder, for people."""
+    """Keep the whole config in the run folder, for people; not in a folder where this user may only read."""
     plain = OmegaConf.to_yaml(OmegaConf.create(dict(submission.resolved)))
-    write_bytes(stage.folder / RESOLVED, plain.encode())
+    try:
+        write_bytes(stage.folder / RESOLVED, plain.encode())
+    except OSError as error:  # of somebody else, perhaps, and done: what is still to do there says so itself
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
 
 
 class Executor(ABC):

@@ -1,4 +1,7 @@
-"""SLURM: missing units become arrays of tasks, stages a chain of jobs; the command returns once they are submitted."""
+"""SLURM: missing units become arrays of tasks, stages a chain of jobs; the command returns once they are submitted.
+
+Each stage waits for those that it reads, and for no other: heads that are compared are trained side by side.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pickle
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +21,7 @@ from pathlib import Path
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.helpers import clean_env
 
+from cluster.chain import read_by
 from cluster.executors.base import Executor, Outcome, Submission, write_resolved
 from cluster.jobs.claims import Claims, Held
 from cluster.jobs.deaths import given_up
@@ -32,6 +36,7 @@ from cluster.slurm.resources import Resources, SlurmConfig, minutes
 from cluster.slurm.script import make_executor
 from cluster.slurm.task import Task
 from pipeline.errors import UserError
+from pipeline.places import Place
 from stages.base import Stage, is_done
 
 SUBMIT = "+submit"  # the claim of whoever is submitting a stage right now
@@ -62,6 +67,18 @@ class _Link:
         return [*dict.fromkeys(task.split("_")[0] for task in self.live), *self.made]
 
 
+def _awaited(stage: Stage, links: Mapping[Place, _Link]) -> list[str]:
+    """The jobs that must end well before a stage begins: of what it reads, or of what that is waiting for.
+
+    A stage in between that has no jobs of its own, or was not chosen, is no reason not to wait for those before it.
+    """
+    jobs: dict[str, None] = {}
+    for before in read_by(stage):
+        link = links.get(before.folder)
+        jobs |= dict.fromkeys(link.pending if link is not None and link.pending else _awaited(before, links))
+    return list(jobs)
+
+
 class Slurm(Executor):
     """Submits. What is done is read from disk: the same command may be given again at any time, and twice at once."""
 
@@ -69,16 +86,14 @@ class Slurm(Executor):
     config: SlurmConfig
 
     def submit(self, submission: Submission) -> Outcome:
-        """Submit what is missing of each stage, each after the one before; follow it if ``wait`` says so."""
+        """Submit what is missing of each stage, each after those it reads; follow it if ``wait`` says so."""
         links: list[_Link] = []
         with _outside_of_jobs():
             for name, stage in submission.stages.items():
                 link = self._link(name, stage)
                 links.append(link)
-                # a stage that needs nothing is no reason for the next one not to wait for the one before it
-                after = next((before.pending for before in reversed(links[:-1]) if before.pending), [])
                 try:
-                    self._advance(link, submission, after)
+                    self._advance(link, submission, _awaited(stage, {one.stage.folder: one for one in links[:-1]}))
                 except UserError as error:
                     link.failed[name] = str(error)
                 if link.failed:

@@ -9,6 +9,7 @@ agree. Claims are a courtesy and no lock: were two processes ever at one unit, b
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pipeline.files import json_bytes
+from pipeline.files import NOT_OFFERED, json_bytes
 from pipeline.processes import machine, runs
 
 FOLDER = "claims"
@@ -151,12 +152,17 @@ class Claims:
 
     def _create(self, claim: Claim, generation: int) -> bool:
         """Make the file whole; False if it is there."""
+        path, data = self._path(claim.unit, generation), json_bytes(asdict(claim))
         temporary = self.folder / f".{claim.token}"
-        temporary.write_bytes(json_bytes(asdict(claim)))
+        temporary.write_bytes(data)
         try:
-            os.link(temporary, self._path(claim.unit, generation))  # fails if it is there, on NFS too
+            os.link(temporary, path)  # fails if it is there, on NFS too
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno not in NOT_OFFERED | {errno.EMLINK}:
+                raise
+            return _create_here(path, data)
         finally:
             temporary.unlink()
         return True
@@ -181,8 +187,9 @@ class Claims:
 
     def _keep_beating(self) -> None:
         if self._beating is None:
-            self._beating = threading.Thread(target=self._beat, name="claims", daemon=True)
-            self._beating.start()
+            beating = threading.Thread(target=self._beat, name="claims", daemon=True)
+            beating.start()  # it may be one thread more than there may be
+            self._beating = beating
 
     def _beat(self) -> None:
         while not self._stop.wait(min(BEAT_SECONDS, self.stale_seconds / 6)):
@@ -191,6 +198,19 @@ class Claims:
             for path in mine:
                 with contextlib.suppress(OSError):  # a server that does not answer for a while
                     os.utime(path)
+
+
+def _create_here(path: Path, data: bytes) -> bool:
+    """Where there are no hard links (FAT, SMB, many FUSE file systems): alone, but for a moment the file is empty.
+
+    Whoever looks at that moment takes it for nobody's. Then two are at one unit and write the same bytes.
+    """
+    try:
+        with path.open("xb", buffering=0) as file:
+            file.write(data)
+    except FileExistsError:
+        return False
+    return True
 
 
 def has_died(claim: Claim) -> bool:

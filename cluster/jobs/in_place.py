@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cluster.jobs.claims import Claim, Claims
@@ -24,7 +24,11 @@ STOPPED = "stopped"
 
 
 class AtWork:
-    """The notes of one run of one stage. Does nothing where there is no place for them."""
+    """The notes of one run of one stage.
+
+    Does nothing where there is no place for them. What cannot be noted (a full disk, a folder of somebody else, no
+    thread left for the heartbeat) is left out: the work itself says what it lacks.
+    """
 
     def __init__(self, jobs: Path | None) -> None:
         self._units: dict[str, bool] = {}  # that are begun → whether the claim is ours
@@ -32,7 +36,8 @@ class AtWork:
         self._journal: Journal | None = None
         if jobs is not None:
             host = socket.gethostname()
-            self._claims = Claims(jobs)
+            with _leaving_out():
+                self._claims = Claims(jobs)
             name = f"{host}-{os.getpid()}-{time.time_ns()}.jsonl"
             self._journal = Journal(jobs / FOLDER / name, host=host, node="", restart=0)
 
@@ -40,27 +45,37 @@ class AtWork:
         """It is at a unit now."""
         if self._claims is None or self._journal is None:
             return
-        if not self._units.get(unit.id):  # one whose process died may be begun again
-            self._units[unit.id] = isinstance(self._claims.take(unit.id), Claim)
-        self._journal.note("unit", unit.id)
+        held = self._units.setdefault(unit.id, False)
+        with _leaving_out():
+            if not held:  # one whose process died may be begun again
+                self._units[unit.id] = isinstance(self._claims.take(unit.id), Claim)
+            self._journal.note("unit", unit.id)
 
     def end(self, unit: Unit, reason: str | None) -> None:
         """The unit is done, or why it is not."""
         if self._claims is None or self._journal is None:
             return
-        if self._units.pop(unit.id):
-            self._claims.give_back(unit.id)
-        self._journal.note("failed" if reason else "done", unit.id, reason)
+        ours = self._units.pop(unit.id)
+        with _leaving_out():
+            if ours:
+                self._claims.give_back(unit.id)
+            self._journal.note("failed" if reason else "done", unit.id, reason)
 
     def close(self, reason: str | None = None) -> None:
         """The run has ended; units that are under way are dropped."""
         if self._claims is None or self._journal is None:
             return
-        for unit in self._units:
-            self._journal.note("dropped", unit, reason)
-        if self._units or reason:
-            self._journal.note("ended", None, reason)
-        self._claims.close()
+        with _leaving_out():
+            for unit in self._units:
+                self._journal.note("dropped", unit, reason)
+            if self._units or reason:
+                self._journal.note("ended", None, reason)
+        with _leaving_out():
+            self._claims.close()
+
+
+def _leaving_out() -> suppress:
+    return suppress(OSError, RuntimeError)  # the second: of a thread that cannot be started
 
 
 @contextmanager

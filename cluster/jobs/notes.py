@@ -41,7 +41,8 @@ def _states(submitted: Submitted, queue: Queue) -> str:
 
 def _because(last: Submitted, others: Sequence[StageNow], queue: Queue) -> str:
     """What was the matter with the stage whose jobs a submission waited for; empty where nothing is any more."""
-    before = next((one for one in others if {task.job for task in one.tasks} & set(last.after)), None)
+    awaited = [one for one in others if {task.job for task in one.tasks} & set(last.after)]
+    before = next((one for one in awaited if not one.done), awaited[0] if awaited else None)
     jobs = f"job {', '.join(last.after)}"
     if before is None:
         return f", because {jobs} did not end well"

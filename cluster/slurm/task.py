@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
-import signal
 import socket
 import sys
 import time
@@ -18,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 from submitit import JobEnvironment
@@ -26,19 +23,18 @@ from submitit import JobEnvironment
 from cluster.jobs.claims import BEAT_SECONDS, Claims, Held
 from cluster.jobs.deaths import MOST, deaths, forget_deaths, note_death, reason_of
 from cluster.jobs.journal import Journal, journal_path
-from cluster.jobs.queue import QueueError, ask
 from cluster.jobs.submissions import Work
 from cluster.progress import LineProgress
+from cluster.slurm.notice import Notice
 from cluster.slurm.ranks import choose_gpu, process_group
-from cluster.slurm.script import AGAIN, STOPPED, TIME_ENDED
+from cluster.slurm.script import AGAIN, STOPPED
 from pipeline.errors import LeftError, LostError, UserError
-from pipeline.interruption import Interrupted, ask_to_stop, stop_asked
+from pipeline.interruption import Interrupted, stop_asked
 from pipeline.progress import Silent
 from stages.base import Stage, Unit, make_stage
 
 PREPARE, FINISH, START = "+prepare", "+finish", "+start"  # claims that are no unit's
 FAILED = 1
-ANSWER_SECONDS = 10.0  # that scontrol is given; a process that was told to end has not many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +84,7 @@ class Runner:
             restart=self.restart,
         )
         self.progress = LineProgress(lambda line: print(line, flush=True))
-        self.began = time.monotonic()
-        self.signal: int | None = None
+        self.notice = Notice(env.job_id, minutes=task.minutes, restart=self.restart)
         self.done = 0
         self.failed: dict[str, str] = {}
         self._tell: Callable[[Unit | None], object] = lambda unit: None  # to the other ranks of this unit
@@ -98,7 +93,7 @@ class Runner:
 
     def run(self) -> int:
         """Work until all is done, or must stop; the exit code."""
-        self._listen()
+        self.notice.listen()
         self.journal.note("started")
         choose_gpu(self.env)
         stage: Stage | None = None
@@ -109,7 +104,7 @@ class Runner:
             elif self.rank == 0 or stage.side_by_side:
                 self._alone(stage)
         except (Interrupted, KeyboardInterrupt):
-            code = AGAIN if self._goes_on() else STOPPED
+            code = AGAIN if self.notice.goes_on() else STOPPED
             if self.rank and stage is not None and stage.by_ranks:
                 code = 0  # srun ends all ranks when one fails, and the first one may not have put its things away yet
         except UserError as error:
@@ -231,9 +226,9 @@ class Runner:
             if isinstance(error, LeftError):
                 raise
         except (Interrupted, KeyboardInterrupt):
-            why = self._why()
+            why = self.notice.why()
             self.journal.note("dropped", unit.id, why)
-            if self._too_long(stage):
+            if self.notice.of_time_limit() and not self.done and not stage.resumes_units:  # nor would the next time be
                 note_death(self.task.jobs, unit.id, f"{why}, which is too short for this unit: raise cluster.time")
             raise
         else:
@@ -280,45 +275,3 @@ class Runner:
                 self.journal.note("waiting", what)
                 told = True
             time.sleep(BEAT_SECONDS / 5)
-
-    # -- interruption
-
-    def _listen(self) -> None:
-        """Signals ask to stop; they take the place of submitit's, which end the process wherever it is."""
-
-        def asked(number: int, frame: FrameType | None) -> None:
-            if self.signal != signal.SIGUSR2:  # at the time limit TERM follows; the task goes on all the same
-                self.signal = number
-            ask_to_stop()
-
-        for number in (signal.SIGUSR2, signal.SIGTERM):
-            signal.signal(number, asked)
-        signal.signal(signal.SIGCONT, signal.SIG_IGN)
-
-    def _why(self) -> str:
-        """Why it had to stop, as far as a process can tell."""
-        if self.signal == signal.SIGUSR2 and self._near_limit():
-            return f"ran into the time limit of {self.task.minutes} min"
-        return "told to end" if self.signal == signal.SIGTERM else "preempted"
-
-    def _near_limit(self) -> bool:
-        return time.monotonic() - self.began > 0.5 * self.task.minutes * 60
-
-    def _too_long(self, stage: Stage) -> bool:
-        """Whether a whole time limit was not enough for one unit, so that the next one would not be either."""
-        return self.signal == signal.SIGUSR2 and self._near_limit() and not self.done and not stage.resumes_units
-
-    def _goes_on(self) -> bool:
-        """Whether this task is to be started again: not if somebody cancelled it, be it after it was told to stop.
-
-        A cancelled job is COMPLETING at this moment. So is one that was requeued, but that has one restart more, and
-        one whose time has ended, which is the reason then. Where nobody answers, a task that was told goes on.
-        """
-        told = self.signal == signal.SIGUSR2
-        try:
-            facts = " ".join(ask(["scontrol", "show", "job", "--oneliner", self.env.job_id], timeout=ANSWER_SECONDS))
-        except QueueError:
-            return told
-        counted = re.search(r"\bRestarts=(\d+)", facts)
-        restarted = counted is not None and int(counted[1]) > self.restart
-        return "JobState=RUNNING" in facts or restarted or (told and TIME_ENDED in facts)

@@ -21,11 +21,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from pipeline.errors import UserError
+from pipeline.errors import DamagedError, UserError
 from pipeline.faults import Quarantined
 from pipeline.places import Place
 from pipeline.representation_store.records import committed_units, read_commits
-from pipeline.sealed import DamagedError
 
 GRACE = 100_000  # samples: about a dozen tars
 FEW_OF_A_RUN = 10

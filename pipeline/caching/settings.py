@@ -8,7 +8,8 @@ from pydantic import Field
 
 from pipeline.caching.budget import Share
 from pipeline.config import config
-from pipeline.images.views import AugmentationConfig
+from pipeline.errors import UserError
+from pipeline.images.views import AugmentationConfig, expand
 from pipeline.representation_store.compression import Compressor
 from pipeline.representation_store.encoding import Dtype
 
@@ -19,7 +20,9 @@ class CacheSettings:
 
     operational: ClassVar[frozenset[str]] = frozenset({"workers", "decode", "max_quarantined"})
 
-    views: tuple[str, ...] = ("center",)  # named views, one representation of each image per view
+    # Named views, one representation of each image per view: center, blur_3, crop_40, …; crops and interventions stand
+    # for all of theirs.
+    views: tuple[str, ...] = ("center",)
     random_views: Annotated[int, Field(ge=0, le=1000)] = 0  # random augmentations beside them (7 in the paper)
     seed: int = 0  # of the random views
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -36,7 +39,13 @@ class CacheSettings:
     # What the workers are; auto: processes where the backbone is on a GPU, else threads.
     decode: Literal["auto", "threads", "processes"] = "auto"
 
+    def __post_init__(self) -> None:
+        try:
+            expand(self.views)
+        except UserError as error:
+            raise ValueError(f"views: {error}") from None
+
     @property
     def view_names(self) -> tuple[str, ...]:
         """All views, in the order of the store's V axis."""
-        return (*self.views, *(f"random{i}" for i in range(self.random_views)))
+        return (*expand(self.views), *(f"random{i}" for i in range(self.random_views)))

@@ -26,7 +26,7 @@ from pipeline.errors import UserError
 from pipeline.faults import Quarantined
 from pipeline.files import read_json, sweep_partials, write_json
 from pipeline.images.packed import PackedTars
-from pipeline.images.views import VIEW_PARAMS
+from pipeline.images.views import params_of
 from pipeline.places import Place
 from pipeline.representation_store import Commit, RepresentationStore, StoreLayout, UnitRows, fit_rows
 from pipeline.representation_store.encoding import in_range
@@ -84,7 +84,7 @@ class Target:
             rows=rows,
             views=self.settings.view_names,
             width=width,
-            view_params=VIEW_PARAMS,
+            view_params=params_of(self.settings.view_names),
             key_bytes=self.tars.longest_key,
             dtype=self.settings.dtype,
             compressor=self.settings.compressor,
@@ -159,7 +159,8 @@ class Target:
         unusable = [Quarantined(key=rows[row].key, reason=reason) for row in np.flatnonzero(~good_R).tolist()]
         bad = [*quarantined, *unusable]
         kept = [row for row, good in zip(rows, good_R, strict=True) if good]
-        shape = (0, len(self.settings.view_names), len(VIEW_PARAMS))
+        names = self.settings.view_names
+        shape = (0, len(names), len(params_of(names)))
         unit_rows = UnitRows(
             embedding_RVD=said.embedding_RVD if not unusable else said.embedding_RVD[good_R],
             view_params_RVP=np.stack([row.params_VP for row in kept]) if kept else np.empty(shape, np.float32),

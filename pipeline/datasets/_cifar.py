@@ -52,15 +52,18 @@ class Cifar(ArrayDataset):
         names = self.what()[1] if self._is_binary() else self.meta
         return [*(path.name for _, path in self.batches()), names]
 
+    def ending(self) -> str:
+        """Of the files of the form that is there."""
+        return ".bin" if self._is_binary() else ""
+
     def batches(self) -> Sequence[tuple[str, Path]]:
         """In the form that is there."""
-        end = ".bin" if self._is_binary() else ""
-        return [(name, self.folder() / f"{name}{end}") for name in self.parts[self.config.part]]
+        return [(name, self.folder() / f"{name}{self.ending()}") for name in self.parts[self.config.part]]
 
     def names(self) -> Sequence[str]:
         """The authors' names, in their order."""
         if self._is_binary():
-            return (self.folder() / self.what()[1]).read_text(encoding="utf-8").split()
+            return (self.folder() / self.what()[1]).read_text(encoding="utf-8-sig").split()
         path, key = self.folder() / self.meta, self.what()[3]
         return [bytes(name).decode() for name in _value(read_pickle(path), key, path)]
 

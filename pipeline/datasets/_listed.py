@@ -20,7 +20,7 @@ from pipeline.datasets._listing import Entry, Listing, gather
 from pipeline.datasets._selection import Selection, load, save, select
 from pipeline.datasets.base import Dataset, LabelledImage, folder_of
 from pipeline.digests import digest
-from pipeline.errors import UserError
+from pipeline.errors import OF_THE_MACHINE, UserError
 from pipeline.places import LocalPath, Place
 
 Array = NDArray[Any]
@@ -182,10 +182,22 @@ class ListedDataset(Dataset):
             yield LabelledImage(
                 key=key,
                 class_name=entry.class_name,
-                data=self.read(entry),
+                data=self._data(entry),
                 extension=entry.extension,
                 source=entry.source,
             )
+
+    def _data(self, entry: Entry) -> bytes:
+        """What lies there; a file that the system does not give spoils the tar that it would be in, and no other."""
+        try:
+            return self.read(entry)
+        except OSError as error:
+            if error.errno in OF_THE_MACHINE:
+                raise
+            raise UserError(
+                f"{self.config.name}: {entry.source} cannot be read ({error.strerror}). Bring it back, or give the "
+                "right to read it; then the same command goes on."
+            ) from None
 
     def listing(self) -> str:
         """A digest of keys, sources and classes in order."""

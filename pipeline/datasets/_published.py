@@ -25,7 +25,7 @@ def how_to_get(about: About, archive: str, holds: str) -> str:
         holds: the files and folders in it that are read.
     """
     parts = ", ".join(f"{part} {count:,}" for part, count in about.sizes.items())
-    size = f"{about.class_count:,} classes; images: {parts}"
+    size = f"{about.class_count:,} classes" + (f"; images: {parts}" if parts else "")
     return (
         f"Expected there: {holds} ({size}). Get {archive} from {about.source} and unpack it in {{root}}, "
         "or set dataset.root to where it lies."
@@ -105,7 +105,7 @@ def lines(path: Path, *kinds: type[Any], header: int = 0) -> Iterator[list[Any]]
         UserError: no UTF-8, another number of values, no number where there should be one; names the line.
     """
     try:
-        text = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is no text ({error}). Get it again.") from None
     for number, line in enumerate(text, 1):

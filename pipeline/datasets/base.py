@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pipeline.annotations import Annotations
 from pipeline.digests import digest
 from pipeline.errors import UserError
 from pipeline.places import Place
@@ -105,6 +106,14 @@ class Dataset(ABC):
     def left_out(self) -> Mapping[str, int]:
         """How many images of the source this split leaves out on purpose, by reason."""
         return {}
+
+    def annotations(self) -> Annotations | None:
+        """What is known of the images of the split beyond one label each; None = nothing is.
+
+        How annotators voted, and what is relevant to what where that is not equality of the label. Packing keeps it
+        beside the tars, so evaluation does not need the source any more.
+        """
+        return None
 
 
 def mixed_order(keys: list[str], seed: int = 0) -> list[int]:

@@ -14,6 +14,7 @@ from pipeline.datasets.base import About, folder_of
 from pipeline.errors import UserError
 from pipeline.images.archive import Member, members, printable, read_member
 from pipeline.images.grouping import IMAGE_EXTENSIONS
+from pipeline.stale import SteadyFile
 
 
 class ClassTars(ListedDataset):
@@ -70,5 +71,5 @@ class ClassTars(ListedDataset):
     def read(self, entry: Entry) -> bytes:
         """The bytes of the member."""
         start, size = entry.place
-        with (self.config.root / f"{entry.class_name}.tar").open("rb") as file:
+        with SteadyFile(self.config.root / f"{entry.class_name}.tar") as file:
             return read_member(file, Member(entry.source, start, size))

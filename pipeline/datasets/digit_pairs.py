@@ -9,10 +9,9 @@ on ``unseen`` says something about classes and strokes that no training ever met
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,8 @@ from PIL import Image
 from pydantic import Field
 
 from pipeline.config import config
+from pipeline.datasets._arrays import png
+from pipeline.datasets._digits import digits
 from pipeline.datasets.base import About, Dataset, LabelledImage, mixed_order
 from pipeline.places import LocalPath
 
@@ -76,7 +77,7 @@ class DigitPairs(Dataset):
     def images(self) -> Iterator[LabelledImage]:
         """PNG images of 42 × 42 grey pixels, classes mixed."""
         for key in self.keys:
-            yield LabelledImage(key=key, class_name=class_of(key), data=_png(self.pixels(key)), extension="png")
+            yield LabelledImage(key=key, class_name=class_of(key), data=png(self.pixels(key)), extension="png")
 
     @cached_property
     def keys(self) -> list[str]:
@@ -123,7 +124,7 @@ def class_split() -> tuple[tuple[str, ...], tuple[str, ...]]:
 @lru_cache(maxsize=1)
 def digit_pools() -> dict[tuple[Split, int], NDArray[np.int64]]:
     """(split, digit) → indices into ``load_digits``; the three splits share no instance."""
-    target = np.asarray(_digits().target)
+    _, target = digits()
     tenth = np.empty(len(target), np.int64)
     tenth[mixed_order([f"digit/{index}" for index in range(len(target))])] = np.arange(len(target)) % 10
     return {
@@ -136,25 +137,6 @@ def digit_pools() -> dict[tuple[Split, int], NDArray[np.int64]]:
 @lru_cache(maxsize=2048)
 def _enlarged(instance: int) -> NDArray[np.uint8]:
     """One digit as uint8 of shape (21, 21)."""
-    small = np.asarray(load_digits_images()[instance]) * (255 / 16)  # the source counts 0 to 16
+    small = digits()[0][instance] * (255 / 16)  # the source counts 0 to 16
     image = Image.fromarray(small.round().astype(np.uint8))
     return np.asarray(image.resize((DIGIT, DIGIT), Image.Resampling.BICUBIC))
-
-
-@lru_cache(maxsize=1)
-def load_digits_images() -> NDArray[np.float64]:
-    """The digits' pixels, float64 of shape (1797, 8, 8) in [0, 16]; read once."""
-    return np.asarray(_digits().images)
-
-
-@lru_cache(maxsize=1)
-def _digits() -> Any:
-    from sklearn.datasets import load_digits  # where it is read: it takes seconds to import
-
-    return load_digits()
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()

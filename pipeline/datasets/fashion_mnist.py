@@ -37,6 +37,8 @@ class FashionMnist(MnistFiles):
         licence="MIT",
         citation="Xiao, Rasul and Vollgraf, Fashion-MNIST: a novel image dataset for benchmarking machine learning "
         "algorithms, arXiv:1708.07747, 2017",
+        class_count=10,
+        sizes={"train": 60_000, "test": 10_000, "all": 70_000},
     )
     inside = ("usr/share/datasets/fashion-mnist",)
     remedy = (

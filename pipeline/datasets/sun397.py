@@ -1,4 +1,12 @@
-"""SUN397: 108,754 pictures of 397 scenes, at least 100 each."""
+"""SUN397: 108,754 pictures of 397 scenes, at least 100 each.
+
+``part=train`` and ``part=test`` are those of the authors' ten partitions, 50 images of a class each. VTAB's split is
+another one, of all images but one that cannot be decoded everywhere: 76,128 to train, 10,875 to validate, 21,750 to
+test. Its lists come with the Python package ``tensorflow-datasets`` (``tensorflow_datasets/image_classification/
+sun397_tfds_te.txt``, …; ``pip download --no-deps tensorflow-datasets`` and unzip them), and are read where they lie in
+the folder or beside it. The images are the authors' own; VTAB's are made smaller (120,000 pixels at most) and coded
+anew as JPEG by TensorFlow Datasets.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +24,10 @@ from pipeline.datasets.base import About
 from pipeline.errors import UserError
 
 CLASSES = "ClassName.txt"
-LISTS = {"train": "Training", "test": "Testing"}
+LISTS = {"train": "Training_{:02d}.txt", "test": "Testing_{:02d}.txt"}
+VTAB_LISTS = {
+    f"vtab_{part}": f"sun397_tfds_{short}.txt" for part, short in (("train", "tr"), ("val", "va"), ("test", "te"))
+}
 PLACES = ("", "Partitions/", "../", "../Partitions/")  # the lists are an archive of their own
 
 
@@ -47,8 +58,9 @@ class Sun397(PublishedFiles):
         """Which of its scenes."""
 
         name: str = "sun397"
-        # train, test: 50 images a class each; all: every image there is, in no partition or in one.
-        part: Literal["train", "test", "all"] = "test"
+        # train, test: 50 images a class each; vtab_…: VTAB's, of the lists in the Python package tensorflow-datasets;
+        # all: every image there is, in no partition or in one.
+        part: Literal["train", "test", "all", "vtab_train", "vtab_val", "vtab_test"] = "test"
         # Which of the authors' ten partitions into train and test.
         partition: Annotated[int, Field(ge=1, le=10)] = 1
 
@@ -56,12 +68,21 @@ class Sun397(PublishedFiles):
         """The list of the part, if it has one, below the folder."""
         if self.config.part == "all":
             return []
-        name = f"{LISTS[self.config.part]}_{self.config.partition:02d}.txt"
+        name = {**LISTS, **VTAB_LISTS}[self.config.part].format(self.config.partition)
         return [next((at + name for at in PLACES if (self.folder() / (at + name)).exists()), name)]
 
     def needed(self) -> Sequence[str]:
         """The list of the part and the classes."""
         return [*self._list(), CLASSES]
+
+    @property
+    def advice(self) -> str:
+        """Where to get VTAB's lists, if they are asked for."""
+        lists = (
+            f" VTAB's lists, {', '.join(VTAB_LISTS.values())}, are in the Python package tensorflow-datasets, in "
+            "tensorflow_datasets/image_classification: `pip download --no-deps tensorflow-datasets`, and unzip it."
+        )
+        return super().advice + (lists if self.config.part in VTAB_LISTS else "")
 
     def names(self) -> Sequence[str]:
         """In the authors' order."""

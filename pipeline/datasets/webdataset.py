@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -83,6 +84,12 @@ class WebDataset(Dataset):
         paths = self.tars()
         if not paths:
             raise UserError(f"{self.config.name}: no {self.config.tars} in {root}. {REMEDY}")
+        twice = [path for path, times in Counter(paths).items() if times > 1]
+        if twice:
+            raise UserError(
+                f"{self.config.name}: dataset.tars={self.config.tars} names {len(twice)} of the tars twice, e.g. "
+                f"{twice[0]}. Their images would count twice: name each tar once."
+            )
         if is_remote(root) and self.manifest is None and self.config.max_rows_per_unit is None:
             raise UserError(
                 f"{self.config.name}: {root} has no {FILE}, and remote tars are not read beforehand. Set "

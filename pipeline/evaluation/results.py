@@ -1,70 +1,59 @@
-"""From scores to the plain values that are written: numbers over seeds, what is undefined and why, curves, extremes.
+"""From scores to the plain values that are written: numbers over seeds, what is undefined and why.
+
+Curves, pictures and further metrics are analyses (:mod:`pipeline.analyses`); here is what every table shows.
 
 ``collection_results`` gives, with every number over seeds as ``{"median", "distance", "values", "undefined"}``
 (nulls and a reason where it does not exist)::
 
     counts       rows, stored, classes, counted, lone, unlabelled, quarantined
     metric, representation_sha256
+    images_sha256  of keys and class names, in whatever order: two runs that have the same one judged the same images
+    zero_length  rows whose representation is zero: with cosine they have no direction (metrics/nearest.py)
     recall_at_1  of the representation alone, without any head: one value
     contenders   a list, in the order given:
-        name, role, config, seeds, primary, absent
+        name, role, config, seeds, primary, absent, shown_seed, embedding_sha256 (one a seed)
         recall_at_1, non_interference {embedding_identical, recall_at_1_identical}
         scores {name: {r_auroc, aurc, e_aurc, augrc}}, advantage_over_entropy
-        shown {seed, histogram {edges, right, wrong}, rejection {rejected, accuracy}}
-    extremes     contender, seed, most_certain [...], least_certain [...] of
-                 {key, unit, class_name, uncertainty, correct, neighbour_key, neighbour_class}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.evaluation.contenders import ENTROPY, Scored
+from pipeline.digests import digest
+from pipeline.evaluation.contenders import Scored
 from pipeline.evaluation.rows import Rows
 from pipeline.evaluation.scoring import Scorer, SeedScores
-from pipeline.metrics.aggregate import over_seeds
-from pipeline.metrics.r_auroc import r_auroc
+from pipeline.metrics.aggregate import plain_numbers
 from pipeline.metrics.retrieval import Retrieval
-from pipeline.metrics.selective import augrc, aurc, e_aurc, rejection_curve
+from pipeline.metrics.selective import augrc, aurc, e_aurc
 from pipeline.metrics.undefined import Score, Undefined
+from pipeline.report.look import ENTROPY
 
-BINS = 40
 SELECTIVE = {"aurc": aurc, "e_aurc": e_aurc, "augrc": augrc}
 
 
-def collection_results(scorer: Scorer, scored: Sequence[Scored], *, extremes: int) -> dict[str, Any]:
+def collection_results(scorer: Scorer, scored: Sequence[Scored]) -> dict[str, Any]:
     """All numbers of one collection, as plain values.
 
     Args:
         scorer: with its rows.
         scored: of the same scorer.
-        extremes: how many of the most and of the least certain rows are listed.
     """
-    entropy = {
-        seed: _primary_r_auroc(scores)
-        for item in scored
-        if item.contender.name == ENTROPY
-        for seed, scores in item.seeds.items()
-    }
+    entropy = next((item for item in scored if item.name == ENTROPY and item.seeds), None)
+    rows = scorer.rows
     return {
-        "counts": _counts(scorer.rows, scorer.backbone),
+        "counts": _counts(rows, scorer.backbone),
         "metric": scorer.metric,
         "representation_sha256": scorer.representation_sha256,
-        "recall_at_1": _numbers([scorer.backbone.recall_at_1]),
+        "images_sha256": digest(sorted((key, rows.class_name(row) or "") for row, key in enumerate(rows.keys))),
+        "zero_length": int((~rows.representation_ND.any(axis=1)).sum()),
+        "recall_at_1": plain_numbers([scorer.backbone.recall_at_1]),
         "contenders": [_contender(scorer, item, entropy) for item in scored],
-        "extremes": _extremes(scorer.rows, next((item for item in scored if item.seeds), None), extremes),
     }
-
-
-def _numbers(values: Sequence[Score]) -> dict[str, Any]:
-    found = over_seeds(values)
-    if isinstance(found, Undefined):
-        return {"median": None, "distance": None, "values": [], "undefined": found.reason}
-    return {"median": found.median, "distance": found.distance, "values": list(found.values), "undefined": None}
 
 
 def _counts(rows: Rows, retrieval: Retrieval) -> dict[str, int]:
@@ -80,30 +69,29 @@ def _counts(rows: Rows, retrieval: Retrieval) -> dict[str, int]:
     }
 
 
-def _contender(scorer: Scorer, item: Scored, entropy: Mapping[int, Score]) -> dict[str, Any]:
-    contender = item.contender
+def _contender(scorer: Scorer, item: Scored, entropy: Scored | None) -> dict[str, Any]:
     common = {
-        "name": contender.name,
-        "role": contender.role,
-        "config": dict(contender.config),
+        "name": item.name,
+        "role": item.role,
+        "config": dict(item.config),
         "seeds": list(item.seeds),
-        "absent": contender.absent or None,
+        "absent": item.absent or None,
     }
     if not item.seeds:
         return common
     seeds = list(item.seeds.values())
-    shown = median_seed(item)
     return {
         **common,
         "primary": seeds[0].primary,
-        "recall_at_1": _numbers([scores.retrieval.recall_at_1 for scores in seeds]),
+        "shown_seed": item.shown_seed,
+        "embedding_sha256": [scores.embedding_sha256 for scores in seeds],
+        "recall_at_1": plain_numbers([scores.retrieval.recall_at_1 for scores in seeds]),
         "non_interference": {
             "embedding_identical": all(s.embedding_sha256 == scorer.representation_sha256 for s in seeds),
             "recall_at_1_identical": all(_same_retrieval(s.retrieval, scorer.backbone) for s in seeds),
         },
         "scores": {name: _score_numbers(seeds, name) for name in seeds[0].uncertainty},
         "advantage_over_entropy": _advantage(item, entropy),
-        "shown": {"seed": shown, **_shapes(item.seeds[shown])},
     }
 
 
@@ -113,86 +101,23 @@ def _same_retrieval(one: Retrieval, other: Retrieval) -> bool:
 
 
 def _score_numbers(seeds: Sequence[SeedScores], name: str) -> dict[str, Any]:
-    numbers = {"r_auroc": _numbers([r_auroc(scores.uncertainty[name], scores.retrieval) for scores in seeds])}
+    numbers = {"r_auroc": plain_numbers([scores.r_auroc(name) for scores in seeds])}
     for metric, function in SELECTIVE.items():
-        numbers[metric] = _numbers([function(*_judged(scores, name)) for scores in seeds])
+        numbers[metric] = plain_numbers([function(*scores.judged(name)) for scores in seeds])
     return numbers
 
 
-def _judged(scores: SeedScores, name: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Uncertainty and wrongness of the counted rows."""
-    counted_N = scores.retrieval.counted_N
-    return scores.uncertainty[name][counted_N], ~scores.retrieval.correct_N[counted_N]
+def _advantage(item: Scored, entropy: Scored | None) -> dict[str, Any]:
+    """R-AUROC less that of the classifier's entropy, seed by seed."""
+    if entropy is None:
+        return plain_numbers([Undefined("there is no classifier over this representation, so no entropy")])
+    return plain_numbers([_difference(scores, entropy.at(seed)) for seed, scores in item.seeds.items()])
 
 
-def _primary_r_auroc(scores: SeedScores) -> Score:
-    return r_auroc(scores.uncertainty[scores.primary], scores.retrieval)
-
-
-def _advantage(item: Scored, entropy: Mapping[int, Score]) -> dict[str, Any]:
-    """R-AUROC less that of the classifier's entropy, seed by seed; an entropy of one seed stands for all."""
-    if not entropy:
-        return _numbers([Undefined("there is no classifier over this representation, so no entropy")])
-    only = next(iter(entropy.values()))
-    pairs = [(_primary_r_auroc(scores), entropy.get(seed, only)) for seed, scores in item.seeds.items()]
-    return _numbers([_difference(mine, theirs) for mine, theirs in pairs])
-
-
-def _difference(mine: Score, theirs: Score) -> Score:
-    if isinstance(mine, Undefined):
-        return mine
-    return theirs if isinstance(theirs, Undefined) else mine - theirs
-
-
-def median_seed(item: Scored) -> int:
-    """The seed that pictures show: its primary R-AUROC is nearest to the median; the first of equals."""
-    values = {seed: _primary_r_auroc(scores) for seed, scores in item.seeds.items()}
-    known = {seed: value for seed, value in values.items() if not isinstance(value, Undefined)}
-    if not known:
-        return next(iter(values))
-    median = float(np.median(list(known.values())))
-    return min(known, key=lambda seed: abs(known[seed] - median))
-
-
-def _shapes(scores: SeedScores) -> dict[str, Any]:
-    uncertainty_C, wrong_C = _judged(scores, scores.primary)
-    edges = np.histogram_bin_edges(uncertainty_C, bins=BINS)
-    right, wrong = (np.histogram(uncertainty_C[part_C], bins=edges)[0].tolist() for part_C in (~wrong_C, wrong_C))
-    curve = rejection_curve(uncertainty_C, wrong_C)
-    return {
-        "histogram": {"edges": edges.tolist(), "right": right, "wrong": wrong},
-        "rejection": {"rejected": curve.rejected_P.tolist(), "accuracy": curve.accuracy_P.tolist()},
-    }
-
-
-def _extremes(rows: Rows, item: Scored | None, count: int) -> dict[str, Any] | None:
-    if item is None or count == 0:
-        return None
-    seed = median_seed(item)
-    scores = item.seeds[seed]
-    uncertainty_N = scores.uncertainty[scores.primary]
-    certain_first = np.argsort(uncertainty_N, kind="stable")
-    return {
-        "contender": item.contender.name,
-        "seed": seed,
-        "most_certain": [_row(rows, scores, index) for index in certain_first[:count]],
-        "least_certain": [_row(rows, scores, index) for index in certain_first[::-1][:count]],
-    }
-
-
-def _row(rows: Rows, scores: SeedScores, index: int) -> dict[str, Any]:
-    retrieval, neighbour = scores.retrieval, int(scores.retrieval.neighbour_N[index])
-    return {
-        "key": rows.keys[index],
-        "unit": int(rows.unit_N[index]),
-        "class_name": _class_name(rows, index),
-        "uncertainty": float(scores.uncertainty[scores.primary][index]),
-        "correct": bool(retrieval.correct_N[index]) if retrieval.counted_N[index] else None,
-        "neighbour_key": rows.keys[neighbour] if neighbour >= 0 else None,
-        "neighbour_class": _class_name(rows, neighbour) if neighbour >= 0 else None,
-    }
-
-
-def _class_name(rows: Rows, index: int) -> str | None:
-    label = int(rows.label_N[index])
-    return rows.class_names[label] if label >= 0 else None
+def _difference(mine: SeedScores, theirs: SeedScores | None) -> Score:
+    if theirs is None:
+        return Undefined("the entropy lacks a seed")
+    left, right = mine.r_auroc(), theirs.r_auroc()
+    if isinstance(left, Undefined):
+        return left
+    return right if isinstance(right, Undefined) else left - right

@@ -6,7 +6,7 @@ itself, so they share the backbone's neighbours; that they do is found by compar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -18,7 +18,9 @@ from pipeline.evaluation.rows import Rows
 from pipeline.heads.base import Head
 from pipeline.metrics.checks import refuse_non_finite
 from pipeline.metrics.nearest import Metric
+from pipeline.metrics.r_auroc import r_auroc
 from pipeline.metrics.retrieval import Retrieval, retrieve
+from pipeline.metrics.undefined import Score
 
 BATCH_ROWS = 8192
 
@@ -39,6 +41,56 @@ class SeedScores:
     embedding_sha256: str
     retrieval: Retrieval
 
+    def judged(self, name: str | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Uncertainty (the primary one, or ``name``) and wrongness of the C counted rows."""
+        counted_N = self.retrieval.counted_N
+        return self.uncertainty[name or self.primary][counted_N], ~self.retrieval.correct_N[counted_N]
+
+    def r_auroc(self, name: str | None = None) -> Score:
+        """R-AUROC of the primary uncertainty, or of ``name``."""
+        return r_auroc(self.uncertainty[name or self.primary], self.retrieval)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadScores:
+    """What one head says of N rows.
+
+    Attributes:
+        embedding_NE: float32.
+        uncertainty: name → (N,) float64.
+        primary: the name that stands for the head.
+    """
+
+    embedding_NE: NDArray[np.float32]
+    uncertainty: Mapping[str, NDArray[np.float64]]
+    primary: str
+
+
+@torch.inference_mode()
+def run_head(
+    head: Head, representation_ND: NDArray[np.float32], device: torch.device | str, keys: Sequence[str] | None = None
+) -> HeadScores:
+    """Run a head that is ready (prepared, trained) over rows, in batches; ``keys`` of the rows, for messages.
+
+    Raises:
+        UserError: an uncertainty or an embedding is NaN or infinite.
+    """
+    head = head.to(device).eval()
+    embeddings: list[NDArray[np.float32]] = []
+    parts: list[Mapping[str, torch.Tensor]] = []
+    for start in range(0, len(representation_ND), BATCH_ROWS):
+        batch_BD = torch.from_numpy(representation_ND[start : start + BATCH_ROWS]).to(device)
+        output = head(batch_BD)
+        primary = output.primary
+        embeddings.append(output.embedding_BE.float().cpu().numpy())
+        parts.append({name: value_B.double().cpu() for name, value_B in output.uncertainty.items()})
+    uncertainty = {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
+    for name, value_N in uncertainty.items():
+        refuse_non_finite(value_N, f"uncertainty '{name}'", keys)
+    embedding_NE = np.concatenate(embeddings)
+    refuse_non_finite(embedding_NE, "embedding", keys)
+    return HeadScores(embedding_NE=embedding_NE, uncertainty=uncertainty, primary=primary)
+
 
 class Scorer:
     """Scores heads on the same rows, one after another.
@@ -53,46 +105,38 @@ class Scorer:
         self.metric: Metric = metric
         self.device = torch.device(device)
         self._retrievals: dict[str, Retrieval] = {}
-        self.representation_sha256 = _hash([rows.representation_ND])
-        self.backbone = self._retrieve(self.representation_sha256, [rows.representation_ND])
+        self.representation_sha256 = embedding_hash(rows.representation_ND)
+        self.backbone = self._retrieve(self.representation_sha256, rows.representation_ND)
 
-    @torch.inference_mode()
     def score(self, head: Head) -> SeedScores:
         """Run a head that is ready (prepared, trained) over all rows.
 
         Raises:
-            UserError: an uncertainty is NaN or infinite.
+            UserError: an uncertainty or an embedding is NaN or infinite.
         """
-        head = head.to(self.device).eval()
-        embeddings: list[NDArray[np.float32]] = []
-        parts: list[Mapping[str, torch.Tensor]] = []
-        for start in range(0, len(self.rows.keys), BATCH_ROWS):
-            batch_BD = torch.from_numpy(self.rows.representation_ND[start : start + BATCH_ROWS]).to(self.device)
-            output = head(batch_BD)
-            primary = output.primary
-            embeddings.append(output.embedding_BE.float().cpu().numpy())
-            parts.append({name: value_B.double().cpu() for name, value_B in output.uncertainty.items()})
-        uncertainty = {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
-        for name, value_N in uncertainty.items():
-            refuse_non_finite(value_N, f"uncertainty '{name}'")
-        embedding_sha256 = _hash(embeddings)
+        found = run_head(head, self.rows.representation_ND, self.device, self.rows.keys)
+        digest = embedding_hash(found.embedding_NE)
         return SeedScores(
-            uncertainty=uncertainty,
-            primary=primary,
-            embedding_sha256=embedding_sha256,
-            retrieval=self._retrieve(embedding_sha256, embeddings),
+            uncertainty=found.uncertainty,
+            primary=found.primary,
+            embedding_sha256=digest,
+            retrieval=self._retrieve(digest, found.embedding_NE),
         )
 
-    def _retrieve(self, digest: str, embeddings: list[NDArray[np.float32]]) -> Retrieval:
+    def _retrieve(self, digest: str, embedding_NE: NDArray[np.float32]) -> Retrieval:
         if digest not in self._retrievals:
-            embedding_NE = np.concatenate(embeddings)
-            self._retrievals[digest] = retrieve(embedding_NE, self.rows.label_N, metric=self.metric, device=self.device)
+            self._retrievals[digest] = retrieve(
+                embedding_NE,
+                self.rows.label_N,
+                metric=self.metric,
+                device=self.device,
+                relevance=self.rows.relevance,
+            )
         return self._retrievals[digest]
 
 
-def _hash(parts: list[NDArray[np.float32]]) -> str:
-    """Hex SHA-256 of the width and the bytes of all rows, however they are cut into parts."""
-    mark = sha256(str(parts[0].shape[1]).encode())
-    for part in parts:
-        mark.update(np.ascontiguousarray(part).data)
+def embedding_hash(embedding_NE: NDArray[np.float32]) -> str:
+    """Hex SHA-256 of the width and the bytes of all rows."""
+    mark = sha256(str(embedding_NE.shape[1]).encode())
+    mark.update(np.ascontiguousarray(embedding_NE).data)
     return mark.hexdigest()

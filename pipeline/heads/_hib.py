@@ -24,7 +24,7 @@ from pipeline.distributions import (
     kl_to_standard_normal,
 )
 from pipeline.heads._mlp import mlp
-from pipeline.heads._spherical import LARGEST, LEAST, UNIT, Posterior
+from pipeline.heads._spherical import LARGEST, LEAST, UNIT, Posterior, SpreadNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,21 +76,21 @@ class GaussianPosterior(MatchPosterior):
         outputs, self.projection = self.components * self.dimension, None
         if not frozen:
             self.projection = mlp(width, config.projection_hidden, config.projection_layers, outputs, generator)
-        self.network = mlp(width, config.hidden, config.layers, outputs, generator)
+        self.network = SpreadNetwork(width, config, outputs, generator)
         self.unit = config.initial_scale / UNIT
         noise_2ME = torch.randn(2, config.samples * self.components, self.dimension, generator=generator)
         self.register_buffer("noise_2ME", noise_2ME, persistent=False)
 
-    def _parameters_of(self, representation_BD: Tensor) -> tuple[Tensor, Tensor]:
+    def components_of(self, representation_BD: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations, (B, K, E), float32."""
         x_BD, shape = representation_BD.float(), (-1, self.components, self.dimension)
         loc = normalize(x_BD, dim=-1) if self.projection is None else self.projection(x_BD).float()
-        scale = (self.unit * softplus(self.network(x_BD).float())).clamp(LEAST, LARGEST)
+        scale = (self.unit * softplus(self.network(x_BD))).clamp(LEAST, LARGEST)
         return loc.view(shape), scale.view(shape)
 
     def draw(self, representation_BD: Tensor, samples: int) -> Drawn:
         """The same number of each component; of a mixture the divergence is estimated from the samples."""
-        loc_BKE, scale_BKE = self._parameters_of(representation_BD)
+        loc_BKE, scale_BKE = self.components_of(representation_BD)
         mixture = GaussianMixture(loc_BKE, scale_BKE, validate_args=False)
         z_MBE, _ = mixture.stratified_rsample(samples)
         if self.components == 1:
@@ -105,7 +105,7 @@ class GaussianPosterior(MatchPosterior):
 
     def self_similarity(self, representation_BD: Tensor) -> tuple[Tensor, Tensor]:
         """All pairs of two sets of samples by fixed noise, each of as many samples as in training."""
-        loc_BKE, scale_BKE = self._parameters_of(representation_BD)
+        loc_BKE, scale_BKE = self.components_of(representation_BD)
         repeats = self.noise_2ME.shape[1] // self.components
         loc_BME, scale_BME = (value.repeat_interleave(repeats, dim=1) for value in (loc_BKE, scale_BKE))
         first, second = (loc_BME + scale_BME * noise_ME for noise_ME in self.noise_2ME)
@@ -114,18 +114,18 @@ class GaussianPosterior(MatchPosterior):
 
     def spread(self, representation_BD: Tensor) -> dict[str, Tensor]:
         """Variance: the mean over dimensions, with that between the components."""
-        loc_BKE, scale_BKE = self._parameters_of(representation_BD)
+        loc_BKE, scale_BKE = self.components_of(representation_BD)
         variance_BE = scale_BKE.square().mean(1) + loc_BKE.var(1, correction=0)
         return {"variance": variance_BE.mean(-1)}
 
     def embedding(self, representation_BD: Tensor) -> Tensor:
         """The mean of all components."""
-        return representation_BD if self.projection is None else self._parameters_of(representation_BD)[0].mean(1)
+        return representation_BD if self.projection is None else self.components_of(representation_BD)[0].mean(1)
 
     @torch.no_grad()
     def sample(self, representation_BD: Tensor, samples: int, generator: torch.Generator) -> Tensor:
         """Of the mixture."""
-        loc_BKE, scale_BKE = self._parameters_of(representation_BD)
+        loc_BKE, scale_BKE = self.components_of(representation_BD)
         shape, place = (samples, len(loc_BKE)), loc_BKE.device
         component_SB = torch.randint(self.components, shape, generator=generator, device=place)
         noise_SBE = torch.randn((*shape, self.dimension), generator=generator, device=place)
@@ -182,4 +182,20 @@ def log_match(log_odds_PQ: Tensor, weight_PQ: Tensor | None = None) -> tuple[Ten
     return (
         torch.logsumexp(log_weight + logsigmoid(log_odds_PQ), dim=1),
         torch.logsumexp(log_weight + logsigmoid(-log_odds_PQ), dim=1),
+    )
+
+
+def match_loss(log_odds_PQ: Tensor, match_P: Tensor, *, repulsion: str = "mismatch") -> Tensor:
+    """Half the mean over pairs that match and half that over those that do not; 0 for kinds without a pair.
+
+    Args:
+        log_odds_PQ: of a match, for Q pairs of samples of each of P pairs.
+        match_P: bool.
+        repulsion: of pairs that do not match, as in ``hib``.
+    """
+    log_p_P, log_not_P = log_match(log_odds_PQ)
+    loss_P = torch.where(match_P, -log_p_P, log_p_P if repulsion == "match" else -log_not_P)
+    weights = (match_P.float(), 1 - match_P.float())
+    return sum(
+        ((loss_P * weight_P).sum() / weight_P.sum().clamp_min(1) / 2 for weight_P in weights), loss_P.new_zeros(())
     )

@@ -9,10 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from pipeline.tuning.space import Space
 
 Sampling = Literal["uniform", "class_balanced", "triplets"]
 Mining = Literal["random", "representation", "head"]
@@ -22,10 +26,11 @@ Mining = Literal["random", "representation", "head"]
 class Needs:
     """What a head wants in its batches; the reader serves it."""
 
-    training: bool = True  # False: nothing to train, the head is ready after prepare()
+    training: bool = True  # False: nothing to train, the head is ready after prepare(), and finalise() where it has one
     labels: bool = False
     task_loss: bool = False
     classifier: bool = False  # prepare() reads the summary's frozen classifier, so it is saved with the head
+    progress: bool = False  # how far training is, for heads with a schedule of their own
     views: int = 1  # views of the same row in one batch; drawn afresh for every row and epoch
     # uniform: each row once an epoch; class_balanced: groups of rows_per_class neighbouring rows of one class, all
     # classes equally often; triplets: groups of an anchor, a positive of its class, and rows of other classes, each row
@@ -84,12 +89,15 @@ class RepresentationBatch:
         row_B: int64, place of the row in the store (units in order, rows in order): a head may have parameters a row.
         task_loss_BV: float32 in nats, the frozen classifier's cross-entropy at the label; None unless needed.
         label_B: int64, −1 = unlabelled; None unless needed.
+        progress_B: float32, the share of training's steps that lies before this one, in [0, 1), the same for all rows;
+            1 in the pass at the end; None unless needed.
     """
 
     representation_BVD: Tensor
     row_B: Tensor
     task_loss_BV: Tensor | None = None
     label_B: Tensor | None = None
+    progress_B: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +140,11 @@ class Head(nn.Module, ABC):
     Config: ClassVar[type[Any]]
     # StopGrad heads: the embedding is the representation, bit for bit. A head with settings for both says so when made.
     keeps_representation: bool = False
+    # State that follows the batches, such as the precision of an online posterior: parameters by name, and the share m
+    # of each that is kept in a step. The optimiser, decay and averaging leave them alone; p becomes m·p + gradient. So
+    # the loss adds :func:`carried` with what it found, which is then added up over parts and processes as gradients
+    # are.
+    running: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, config: Any, *, seed: int = 0) -> None:
         super().__init__()
@@ -142,6 +155,21 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def needs(self) -> Needs:
         """What the batches of this head must hold."""
+
+    @property
+    def finalises(self) -> bool:
+        """Whether it takes the pass over the store that ``finalise`` is offered."""
+        return type(self).finalise is not Head.finalise
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the store's rows make it what it is; if not, it is ready once it is prepared."""
+        return self.needs.training or self.finalises
+
+    @property
+    def search(self) -> Space:
+        """Which of its settings ``stage=tune`` looks for, over which ranges; the learning rate is looked for anyway."""
+        return {}
 
     @abstractmethod
     def prepare(self, summary: Summary) -> None:
@@ -157,7 +185,11 @@ class Head(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} has nothing to train")
 
     def finalise(self, batches: Iterable[RepresentationBatch]) -> None:
-        """One exact pass over the store after training, for heads that want it (a precision matrix, a Hessian)."""
+        """One exact pass over the rows to train on, for heads that want it (a precision matrix, a Hessian).
+
+        It comes after training, or in its place for a head that needs none. Each row is in it once, one by one whatever
+        the sampling is, with what else ``needs`` says. A head that does not iterate costs nothing.
+        """
 
     @abstractmethod
     def forward(self, representation_BD: Tensor) -> HeadOutput:
@@ -170,3 +202,8 @@ class Head(nn.Module, ABC):
             NotImplementedError: the head has no posterior.
         """
         raise NotImplementedError(f"{type(self).__name__} has no posterior to sample from")
+
+
+def carried(parameter: Tensor, found: Tensor) -> Tensor:
+    """0, with ``found`` as the gradient of ``parameter``; see :attr:`Head.running`."""
+    return (found.detach() * (parameter - parameter.detach())).sum()

@@ -3,6 +3,9 @@
 *Pretrained visual uncertainties* (Kirchhof 2024), App. B: needs no training, but carries the whole classifier along
 and only exists where there is one (the backbone's own, or a probe). The score is in nats, between 0 and log C.
 
+Cost: the classifier, C·(D + 1) numbers that travel with the head, and one product with it. The baseline to beat where
+the classes are those of the classifier; take another where they are new.
+
 Shape suffixes: B rows, C classes, D width.
 """
 
@@ -12,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.config import config
-from pipeline.errors import UserError
+from pipeline.heads._classes import require_classifier
 from pipeline.heads.base import Head, HeadOutput, Needs, Summary
 
 
@@ -40,13 +43,9 @@ class ClassifierEntropy(Head):
         Raises:
             UserError: there is no classifier over this representation.
         """
-        if summary.classifier is None:
-            raise UserError(
-                "head classifier_entropy: there is no classifier over this representation. "
-                "Take a backbone with a class head, or set train_head.task_loss=probe (and run `submit stage=probe`)."
-            )
-        self.register_buffer("weight_CD", summary.classifier.weight_CD.detach().float(), persistent=False)
-        self.register_buffer("bias_C", summary.classifier.bias_C.detach().float(), persistent=False)
+        classifier = require_classifier("classifier_entropy", summary)
+        self.register_buffer("weight_CD", classifier.weight_CD.detach().float(), persistent=False)
+        self.register_buffer("bias_C", classifier.bias_C.detach().float(), persistent=False)
 
     def forward(self, representation_BD: Tensor) -> HeadOutput:
         """The representation untouched, and the entropy of its class probabilities."""

@@ -13,26 +13,31 @@ quadrature for vmf, so that a row has one whenever it is asked; ``variance``, th
 ``inverse_concentration`` 1/κ for vmf, where it is primary as in URL. ``mean=frozen``: μ = e/‖e‖, and only the spread
 is learnt; a mixture needs ``mean=projection``.
 
-Deviations: pairs are made in the batch, of groups of two rows of a class: each row with the next and with the one
-after, and pairs that match weigh as much together as those that do not, which is Oh et al.'s balance of two streams.
-``repulsion=match`` is URL's Eq. 5, + log p for pairs that do not match, in place of −log(1 − p). URL fixes a and b:
-``learn_match=false``.
+Deviations: pairs are made in the batch, of groups of two rows of a class: each row with the ``partners`` that follow
+it, at the batch's end with those at its start, and pairs that match weigh as much together as those that do not, which
+is Oh et al.'s balance of two streams. In Eq. 8 a pair has two divergences; here each row's counts once, so that β =
+2e-4 is its 1e-4. ``repulsion=match`` is URL's Eq. 5, + log p for pairs that do not match, in place of −log(1 − p). URL
+fixes a and b: ``learn_match=false``.
+
+Cost: the networks; a step compares M² pairs of samples of each of 2B pairs of rows, a score as many of a row with
+itself. Take it where labels say what belongs together, and low-dimensional embeddings may be learnt.
 
 Shape suffixes: B rows, D width, E width of the embedding, K components, S samples of a row, P pairs.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from pipeline.config import config
-from pipeline.heads._hib import GaussianPosterior, MatchPosterior, VonMisesFisherPosterior, log_match
-from pipeline.heads._spherical import PosteriorConfig
-from pipeline.heads.base import Head, HeadOutput, LossOutput, Needs, RepresentationBatch, Summary
+from pipeline.heads._hib import GaussianPosterior, MatchPosterior, VonMisesFisherPosterior, log_match, match_loss
+from pipeline.heads._spherical import MeanHead, PosteriorConfig
+from pipeline.heads.base import HeadOutput, LossOutput, Needs, RepresentationBatch, Summary
+from pipeline.tuning.space import Space, Span
 
 
 @config
@@ -46,6 +51,7 @@ class Config(PosteriorConfig):
     components: Annotated[int, Field(ge=2)] = 2  # of a mixture
     initial_scale: Annotated[float, Field(gt=0)] = 0.1  # of Gaussians: σ at the start, about
     samples: Annotated[int, Field(ge=1)] = 8  # of a row (of a mixture: of each component); Oh et al.: 8
+    partners: Annotated[int, Field(ge=1)] = 2  # rows behind each row of the batch that it is compared with
     slope: Annotated[float, Field(gt=0)] = 1.0  # a at the start; with vmf URL searches 8 to 64
     offset: float = 0.0  # b at the start; with vmf URL searches −8 to 8
     learn_match: bool = True  # whether a and b are learnt
@@ -57,19 +63,24 @@ class Config(PosteriorConfig):
             raise ValueError("posterior=mixture has several means, so they must be learnt: set head.mean=projection")
 
 
-class HIB(Head):
+class HIB(MeanHead):
     """Uncertainty = η, the probability that two samples of a row do not match (vmf: 1/κ)."""
 
     Config = Config
-
-    def __init__(self, config: Any, *, seed: int = 0) -> None:
-        super().__init__(config, seed=seed)
-        self.keeps_representation = config.mean == "frozen"
 
     @property
     def needs(self) -> Needs:
         """Groups of two rows of a class; rows of different groups are compared too."""
         return Needs(labels=True, sampling="class_balanced", rows_per_class=2)
+
+    @property
+    def search(self) -> Space:
+        """URL, App. B (vmf); of Gaussians, the start and the weight of the prior."""
+        if self.config.posterior == "vmf":
+            concentrations = Span(low=64.0, high=4096.0)
+            matches = {"slope": Span(low=8.0, high=64.0), "offset": Span(low=-8.0, high=8.0, log=False)}
+            return {**matches, "initial_concentration": concentrations}
+        return {"initial_scale": Span(low=0.01, high=1.0), "beta": Span(low=1e-6, high=1e-2)}
 
     def prepare(self, summary: Summary) -> None:
         """Make the networks, a and b."""
@@ -87,28 +98,25 @@ class HIB(Head):
         """Half the mean over pairs that match and half that over those that do not, plus β times the mean KL."""
         assert batch.label_B is not None
         drawn = self.posterior.draw(batch.representation_BVD[:, 0], self.config.samples)
-        losses, matches = [], []
-        for shift in range(1, min(3, len(batch.label_B))):
-            similarity_PMM = self.posterior.similarity(drawn.z_BME, drawn.z_BME.roll(-shift, dims=0))
-            log_p_P, log_not_P = log_match(self._log_odds(similarity_PMM).flatten(1))
-            match_P = batch.label_B == batch.label_B.roll(-shift)
-            losses.append(torch.where(match_P, -log_p_P, log_p_P if self.config.repulsion == "match" else -log_not_P))
-            matches.append(match_P)
         parts = {"divergence": drawn.divergence_B.mean()}
         total = self.config.beta * parts["divergence"]
-        if losses:
-            loss_P, match_P = torch.cat(losses), torch.cat(matches).float()
-            for weight_P in (match_P, 1 - match_P):
-                total = total + (loss_P * weight_P).sum() / weight_P.sum().clamp_min(1) / 2
+        shifts = range(1, min(self.config.partners + 1, len(batch.label_B)))
+        if shifts:
+            z_BME, label_B = drawn.z_BME, batch.label_B
+            similarity_PMM = torch.cat([self.posterior.similarity(z_BME, z_BME.roll(-by, dims=0)) for by in shifts])
+            match_P = torch.cat([label_B == label_B.roll(-by) for by in shifts])
+            log_odds_PQ = self.log_odds(similarity_PMM).flatten(1)
+            total = total + match_loss(log_odds_PQ, match_P, repulsion=self.config.repulsion)
         return LossOutput(total=total, parts={name: value.detach() for name, value in parts.items()})
 
-    def _log_odds(self, similarity: Tensor) -> Tensor:
+    def log_odds(self, similarity: Tensor) -> Tensor:
+        """Of a match of two samples with such a similarity (Eq. 2)."""
         return self.log_slope.exp() * similarity + self.offset
 
     def forward(self, representation_BD: Tensor) -> HeadOutput:
         """The representation (frozen) or the mean, η, and the variance or 1/κ."""
         similarity_BQ, weight_BQ = self.posterior.self_similarity(representation_BD)
-        _, log_not_B = log_match(self._log_odds(similarity_BQ), weight_BQ)
+        _, log_not_B = log_match(self.log_odds(similarity_BQ), weight_BQ)
         return HeadOutput(
             embedding_BE=self.posterior.embedding(representation_BD),
             uncertainty={"self_mismatch": log_not_B.exp(), **self.posterior.spread(representation_BD)},

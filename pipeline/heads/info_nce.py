@@ -9,7 +9,9 @@ here each direction is a softmax of its own, as in SimCLR (NT-Xent), and the los
 for the score in 4.1; higher must mean less sure, so it is the inverse. The backbone is frozen: only the projection
 learns.
 
-Shape suffixes: B rows, V = 2 views, D width, E width of the projection, N = 2B.
+Cost: the projection; a step compares (2B)² pairs of views. Take it as the baseline of heads that learn without labels.
+
+Shape suffixes: B rows, V = 2 views, D width, E width of the projection, N = 2B, M negatives.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipeline.config import config
-from pipeline.heads._spherical import Projection, ProjectionConfig, contrast, cosines
+from pipeline.heads._spherical import Projection, ProjectionConfig, contrast, contrast_with, cosines, of_partners
 from pipeline.heads.base import Head, HeadOutput, LossOutput, Needs, RepresentationBatch, Summary
+from pipeline.tuning.space import Space, Span
 
 
 @config
@@ -43,6 +46,11 @@ class InfoNCE(Head):
         """Two views of each row; all rows of a batch are compared."""
         return Needs(views=2)
 
+    @property
+    def search(self) -> Space:
+        """URL, App. B."""
+        return {"inverse_temperature": Span(low=8.0, high=64.0)}
+
     def prepare(self, summary: Summary) -> None:
         """Make the projection."""
         self.projection = Projection(summary.width, self.config, torch.Generator().manual_seed(self.seed))
@@ -50,7 +58,7 @@ class InfoNCE(Head):
     def loss(self, batch: RepresentationBatch) -> LossOutput:
         """Mean over the 2B views."""
         e_NE = normalize(self.projection(batch.representation_BVD.flatten(0, 1)), dim=-1)
-        log_share_N = contrast(self.config.inverse_temperature * cosines(e_NE, e_NE))
+        log_share_N = log_shares(e_NE, self.config.inverse_temperature)
         return LossOutput(total=-log_share_N.mean(), parts={"share": log_share_N.exp().mean().detach()})
 
     def forward(self, representation_BD: Tensor) -> HeadOutput:
@@ -62,3 +70,17 @@ class InfoNCE(Head):
             uncertainty={"inverse_norm": norm_B.clamp_min(torch.finfo(torch.float32).tiny).reciprocal()},
             primary="inverse_norm",
         )
+
+
+def log_shares(e_NE: Tensor, inverse_temperature: float, negative_ME: Tensor | None = None) -> Tensor:
+    """log of the positive's share for each view, (N,); minus its mean is the loss.
+
+    Args:
+        e_NE: unit vectors of 2B views; (0, 1), (2, 3), … are the two views of a row.
+        inverse_temperature: t.
+        negative_ME: unit vectors of M inputs drawn apart from the batch; None: the views of all other rows.
+    """
+    if negative_ME is None:
+        return contrast(inverse_temperature * cosines(e_NE, e_NE))
+    positive_N = of_partners((e_NE[0::2] * e_NE[1::2]).sum(-1))
+    return contrast_with(inverse_temperature * positive_N, inverse_temperature * cosines(e_NE, negative_ME))

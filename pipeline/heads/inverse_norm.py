@@ -3,6 +3,8 @@
 Networks trained with a softmax tend to give hard images short representations; URL (Kirchhof 2024, thesis ch. 4) uses
 this norm as its free baseline. The score is 1/‖e‖ > 0.
 
+Cost: none. The baseline that every head has to beat.
+
 Shape suffixes: B rows, D width.
 """
 

@@ -11,7 +11,10 @@ no gradient.
 
 The score is positive. Under ``l2`` it is a task loss in nats; under ``ranking`` only its order means something.
 
-Shape suffixes: B rows, V views of a row, D width, N = B·V, P pairs.
+Cost: D·512 + 512² weights, and one pass through them. Take it first: it is the smallest, it needs no label once the
+task loss is in the store, and the embedding does not change.
+
+Shape suffixes: B rows, V views of a row, D width, N = B·V, Q groups of G rows, P pairs.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from torch.nn import functional
 from pipeline.config import config
 from pipeline.heads._mlp import mlp
 from pipeline.heads.base import Head, HeadOutput, LossOutput, Needs, RepresentationBatch, Summary
+from pipeline.tuning.space import Choice, Space, Span
 
 
 @config
@@ -35,6 +39,7 @@ class Config:
     objective: Literal["ranking", "l2"] = "ranking"
     margin: Annotated[float, Field(ge=0)] = 0.1  # m of Eq. 3
     leeway: Annotated[float, Field(ge=0)] = 0.0  # l of Eq. 5, in nats; 0: Eq. 4, where equal losses count as "else"
+    group: Annotated[int, Field(ge=2, le=256)] = 2  # rows that ranking compares, each with each; the paper: pairs
     hidden: Annotated[int, Field(ge=1)] = 512  # width of the hidden layers
     layers: Annotated[int, Field(ge=1)] = 2  # hidden layers
 
@@ -47,8 +52,15 @@ class LossPrediction(Head):
 
     @property
     def needs(self) -> Needs:
-        """The task loss of one view of each row; ``ranking`` compares neighbours."""
-        return Needs(task_loss=True, together=1 if self.config.objective == "l2" else 2)
+        """The task loss of one view of each row; ``ranking`` compares those of a group of neighbours."""
+        return Needs(task_loss=True, together=1 if self.config.objective == "l2" else self.config.group)
+
+    @property
+    def search(self) -> Space:
+        """Margin and group of ranking; ``l2`` has nothing but the rate."""
+        if self.config.objective == "l2":
+            return {}
+        return {"margin": Span(low=0.01, high=1.0), "group": Choice((2, 8, 32))}
 
     def prepare(self, summary: Summary) -> None:
         """Make the network for the store's width."""
@@ -68,33 +80,41 @@ class LossPrediction(Head):
         )
 
     def loss(self, batch: RepresentationBatch) -> LossOutput:
-        """Mean over neighbouring pairs (0,1), (2,3), … (ranking), or over rows (l2).
+        """Mean over the pairs of each group of neighbours (ranking; in the paper (0,1), (2,3), …), or over rows (l2).
 
-        Any cut of a batch into even parts gives the same mean, so the parts of 128 of the authors' runs need not be
-        repeated. An odd last row has no partner and takes no part in ``ranking``.
+        Any cut of a batch into whole groups gives the same mean, so the parts of 128 of the authors' runs need not be
+        repeated. Rows that are left over at the end, fewer than a group, take no part in ``ranking``.
         """
         assert batch.task_loss_BV is not None
         uncertainty_N = self._uncertainty(batch.representation_BVD.flatten(0, 1))
         task_loss_N = batch.task_loss_BV.flatten()
         if self.config.objective == "l2":
             return LossOutput(total=functional.mse_loss(uncertainty_N, task_loss_N))
-        return ranking_loss(uncertainty_N, task_loss_N, margin=self.config.margin, leeway=self.config.leeway)
+        rule = {"margin": self.config.margin, "leeway": self.config.leeway, "group": self.config.group}
+        return ranking_loss(uncertainty_N, task_loss_N, **rule)
 
 
-def ranking_loss(uncertainty_N: Tensor, task_loss_N: Tensor, *, margin: float, leeway: float = 0.0) -> LossOutput:
-    """App. D Eq. 3 with the sign put right, Eq. 4 or 5; mean over the ⌊N/2⌋ pairs of neighbours.
+def ranking_loss(
+    uncertainty_N: Tensor, task_loss_N: Tensor, *, margin: float, leeway: float = 0.0, group: int = 2
+) -> LossOutput:
+    """App. D Eq. 3 with the sign put right, Eq. 4 or 5; mean over the pairs of each of the ⌊N/G⌋ groups of neighbours.
 
     Returns:
         the loss, and ``in_order``: the share of pairs whose uncertainties are ordered as their losses.
     """
-    pairs = len(uncertainty_N) // 2
-    u_P2 = uncertainty_N[: 2 * pairs].view(pairs, 2)
-    task_loss_P2 = task_loss_N[: 2 * pairs].view(pairs, 2)
-    u_difference_P = u_P2[:, 0] - u_P2[:, 1]
-    sign_P = _indicator(task_loss_P2[:, 0] - task_loss_P2[:, 1], leeway)
+    first, second = torch.triu_indices(group, group, 1, device=uncertainty_N.device)
+    groups = len(uncertainty_N) // group
+
+    def differences(value_N: Tensor) -> Tensor:
+        value_QG = value_N[: groups * group].view(groups, group)
+        return (value_QG[:, first] - value_QG[:, second]).flatten()
+
+    u_difference_P = differences(uncertainty_N)
+    sign_P = _indicator(differences(task_loss_N), leeway)
     hinge_P = functional.relu(margin - sign_P * u_difference_P) * sign_P.abs()
-    in_order = ((sign_P * u_difference_P) > 0).sum() / max(pairs, 1)
-    return LossOutput(total=hinge_P.sum() / max(pairs, 1), parts={"in_order": in_order.detach()})
+    pairs = max(len(sign_P), 1)
+    in_order = ((sign_P * u_difference_P) > 0).sum() / pairs
+    return LossOutput(total=hinge_P.sum() / pairs, parts={"in_order": in_order.detach()})
 
 
 def _indicator(difference_P: Tensor, leeway: float) -> Tensor:

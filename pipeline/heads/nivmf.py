@@ -15,13 +15,16 @@ Deviations: κ comes from a network (URL, App. C, B.5), not from the norm. ``den
 integrates to 1 in place of Eq. 4's heuristic. Algorithm 1 divides by t inside of the mean over samples; here it is
 outside, as in Eq. 5 and 6.
 
+Cost: two vectors a class, C·2E numbers; a step compares S samples of each row with all classes in float64, which is the
+dearest of all heads where there are many. Take it where classes are wide in different directions.
+
 Shape suffixes: B rows, D width, E width of the embedding, C classes, S samples.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -38,9 +41,10 @@ from pipeline.distributions import (
     expected_likelihood_by_samples,
     kullback_leibler,
 )
-from pipeline.errors import UserError
-from pipeline.heads._spherical import LARGEST, LEAST, Posterior, PosteriorConfig, Projection, cosines
-from pipeline.heads.base import Head, HeadOutput, LossOutput, Needs, RepresentationBatch, Summary
+from pipeline.heads._classes import require_classes
+from pipeline.heads._spherical import LARGEST, LEAST, Posterior, PosteriorConfig, PosteriorHead, Projection, cosines
+from pipeline.heads.base import HeadOutput, LossOutput, Needs, RepresentationBatch, Summary
+from pipeline.tuning.space import Space, Span
 
 AT_ONCE = 1 << 23  # densities (samples × rows × classes) that are held together: 64 MiB in float64
 POINTS = ("nivmf", "cosine")  # distances from a point
@@ -68,15 +72,15 @@ class Config(PosteriorConfig):
             )
 
 
-class NivMF(Head):
+class NivMF(PosteriorHead):
     """Uncertainty = 1/κ of the posterior vMF(μ, κ) (of distances between points: 1/‖projection‖)."""
 
     Config = Config
 
-    def __init__(self, config: Any, *, seed: int = 0) -> None:
-        super().__init__(config, seed=seed)
-        self.keeps_representation = config.mean == "frozen"
-        self.points = config.distance in POINTS
+    @property
+    def points(self) -> bool:
+        """Whether the distance compares points."""
+        return self.config.distance in POINTS
 
     @property
     def needs(self) -> Needs:
@@ -84,21 +88,26 @@ class NivMF(Head):
         alone = self.config.distance != "el_nivmf" and not self.config.anchor_weight
         return Needs(labels=True, together=1 if alone else None)
 
+    @property
+    def search(self) -> Space:
+        """How sharply rows and classes are compared; with ProxyAnchor its weight, which is what the paper tunes."""
+        found = {"class_concentration": Span(low=8.0, high=256.0), "temperature": Span(low=0.1, high=2.0)}
+        return {**found, **({"anchor_weight": Span(low=0.01, high=1.0)} if self.config.anchor_weight else {})}
+
     def prepare(self, summary: Summary) -> None:
         """Make the networks and the classes.
 
         Raises:
             UserError: the store has no classes.
         """
-        if not summary.num_classes:
-            raise UserError("head nivmf: learns from labels, but the store knows no classes.")
+        classes = require_classes("nivmf", summary)
         generator, settings = torch.Generator().manual_seed(self.seed), self.config
         if self.points:
             self.projection = Projection(summary.width, settings, generator)
-            shape = (summary.num_classes, settings.dimension)
+            shape = (classes, settings.dimension)
         else:
             self.posterior = Posterior(summary.width, settings, generator)
-            shape = (summary.num_classes, self.posterior.dimension)
+            shape = (classes, self.posterior.dimension)
         self.class_CE = nn.Parameter(torch.randn(shape, generator=generator) / math.sqrt(shape[1]))
         coordinates = {"cosine": 0, "nivmf": shape[1], "el_nivmf": shape[1]}.get(settings.distance, 1)
         if coordinates:
@@ -165,14 +174,15 @@ class NivMF(Head):
 
     def forward(self, representation_BD: Tensor) -> HeadOutput:
         """The representation (frozen) or μ, and 1/κ or 1/‖projection‖."""
-        if self.points:
-            projected_BE = self.projection(representation_BD)
-            name, embedding_BE = "inverse_norm", normalize(projected_BE, dim=-1)
-            size_B = torch.linalg.vector_norm(projected_BE, dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
-        else:
-            name, embedding_BE = "inverse_concentration", self.posterior.embedding(representation_BD)
-            size_B = self.posterior.concentration(representation_BD)
-        return HeadOutput(embedding_BE=embedding_BE, uncertainty={name: size_B.reciprocal()}, primary=name)
+        if not self.points:
+            return super().forward(representation_BD)
+        projected_BE = self.projection(representation_BD)
+        norm_B = torch.linalg.vector_norm(projected_BE, dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
+        return HeadOutput(
+            embedding_BE=normalize(projected_BE, dim=-1),
+            uncertainty={"inverse_norm": norm_B.reciprocal()},
+            primary="inverse_norm",
+        )
 
     def sample(self, representation_BD: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
         """Of vMF(μ, κ), unit vectors.
@@ -181,8 +191,8 @@ class NivMF(Head):
             NotImplementedError: the distance compares points.
         """
         if self.points:
-            return super().sample(representation_BD, num_samples, generator)
-        return self.posterior(representation_BD).sample((num_samples,), generator)
+            raise NotImplementedError(f"distance={self.config.distance} has no posterior to sample from")
+        return super().sample(representation_BD, num_samples, generator)
 
 
 def proxy_anchor(cosine_BC: Tensor, label_B: Tensor, *, scale: float, margin: float) -> Tensor:

@@ -4,6 +4,8 @@ The number is a hash of the seed and of the representation's own bits, not a dra
 whatever the batch, the order of rows or the device, as :meth:`Head.forward` promises, and a row keeps its number when
 rows are permuted. Equal representations get equal numbers. The score is in [0, 1).
 
+Cost: none. What a score has to be better than.
+
 Shape suffixes: B rows, D width.
 """
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipeline.errors import UserError
+from pipeline.stale import ReplacedError, SteadyFile, again_if_stale
 
 END = 2 * tarfile.BLOCKSIZE  # the end-of-archive mark: two blocks of zeros (POSIX.1-2017, pax, "ustar Interchange")
 MIB = 1 << 20
@@ -35,6 +36,7 @@ class Member:
     fault: str = ""
 
 
+@again_if_stale
 def members(path: Path) -> list[Member]:
     """All files in the tar, in order, from its headers.
 
@@ -103,10 +105,12 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def read_member(file: BinaryIO, member: Member) -> bytes:
+def read_member(file: SteadyFile, member: Member) -> bytes:
     """The bytes of a member of an open tar."""
-    file.seek(member.start)
-    data = file.read(member.size)
+    try:
+        data = file.read_at(member.start, member.size)
+    except ReplacedError as error:
+        raise BrokenTar(f"{error}. Give the same command.") from None
     if len(data) < member.size:
-        raise _broken(Path(file.name), member.start + len(data), f"the file ends inside '{printable(member.name)}'")
+        raise _broken(file.path, member.start + len(data), f"the file ends inside '{printable(member.name)}'")
     return data

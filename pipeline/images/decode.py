@@ -87,12 +87,18 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     """What :func:`decode` makes of an image once its pixels are there: mode RGB, turned as its EXIF orientation says.
 
     Raises:
-        BadImage: its values have no fixed range.
+        BadImage: it cannot be loaded whole, has no pixels, or its values have no fixed range.
     """
-    return _upright_rgb(image, ours=False)
+    _silence_pillow()
+    with _refusing(image.format or "an image"):
+        # before anyone asks for its EXIF: Pillow takes what a load that failed has left for the whole image
+        image.load()
+        return _upright_rgb(image, ours=False)
 
 
 def _upright_rgb(image: Image.Image, *, ours: bool) -> Image.Image:
+    if 0 in image.size:
+        raise BadImage(f"no pixels: {image.width} × {image.height}")
     upright = TRANSPOSE.get(_orientation(image))
     rgb = image if ours and image.mode == "RGB" and not image.has_transparency_data else _rgb(image)
     rgb.info.clear()  # it says how the source was turned, which is done now

@@ -10,9 +10,9 @@ from typing import Any
 from pipeline.datasets import make_dataset
 from pipeline.datasets.webdataset import WebDataset
 from pipeline.errors import UserError
-from pipeline.images.manifest import TARS, Manifest, load_manifest
-from pipeline.images.tars import Quarantined, Room, TarIndex, TarSample, index_tar, read_tar
-from pipeline.places import Place
+from pipeline.images.manifest import FILE, TARS, Manifest, load_manifest
+from pipeline.images.tars import Known, Quarantined, Room, TarIndex, TarSample, index_tar, read_tar
+from pipeline.places import Place, is_remote
 from pipeline.representation_store import UnitInfo
 
 INDEX_THREADS = 8  # of the header pass: it waits for the file system, not for the processor
@@ -34,14 +34,26 @@ class PackedTars:
     longest_key: int  # in bytes; at least 1
     max_samples: int  # of a tar
     room: Room | None = None  # what the user said that a tar holds at most, where nobody has looked
+    manifest: Place | None = None  # that says what was packed
 
     def samples(self, unit: int) -> Iterator[TarSample | Quarantined]:
         """The samples of a unit, in order.
 
         Raises:
-            UserError: the tar is missing or broken, or holds more than the user said.
+            UserError: the tar is missing or broken, holds more than the user said, or is not the one of the manifest
+                or of the pass over the headers.
         """
-        return read_tar(self.paths[unit], self.room)
+        about, path = self.units[unit], self.paths[unit]
+        hashed = self.manifest is not None and _is_younger(path, self.manifest)
+        known = Known(samples=about.samples, bytes=about.bytes, sha256=about.sha256 if hashed else None)
+        yield from read_tar(path, self.room, known)
+
+
+def _is_younger(path: Place, manifest: Place) -> bool:
+    """Whether a tar was put in its place after the manifest was written; the others are as packing left them."""
+    if is_remote(path) or not path.exists():
+        return False
+    return bool(path.stat().st_ctime_ns > manifest.stat().st_ctime_ns)
 
 
 def open_packed(source: Place | Mapping[str, Any]) -> PackedTars:
@@ -75,6 +87,7 @@ def _from_manifest(folder: Place, manifest: Manifest) -> PackedTars:
         class_names=manifest.class_names,
         longest_key=max(1, *(tar.longest_key for tar in manifest.tars)),
         max_samples=max(tar.samples for tar in manifest.tars),
+        manifest=folder / FILE,
     )
 
 

@@ -6,6 +6,7 @@ A folder of packed tars::
     plan.json         how many samples go into how many tars, and a digest of the listing
     tars/00000.tar    <key>.<extension>, <key>.cls (label), <key>.json (class name, source), …
     records/00000.json   written when its tar is whole: samples, bytes, sha256
+    annotations.npz   votes of annotators, what is relevant to what; of datasets that have them
     manifest.json     written when all tars are
 """
 
@@ -14,21 +15,33 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from pipeline.annotations import FILE as ANNOTATIONS
+from pipeline.annotations import save_annotations
 from pipeline.config import parse, to_plain
 from pipeline.datasets.base import Dataset, LabelledImage
 from pipeline.digests import canonical_json
-from pipeline.errors import UserError
+from pipeline.errors import DamagedError, UserError
 from pipeline.files import atomic_file, read_json, sha256_file, sweep_partials, write_json
-from pipeline.images.manifest import FILE, TARS, Manifest, Source, TarRecord, load_manifest, save_manifest
+from pipeline.images.manifest import (
+    FILE,
+    TARS,
+    Manifest,
+    Source,
+    TarRecord,
+    load_manifest,
+    save_manifest,
+)
 from pipeline.images.packed import PackedTars, open_packed
 from pipeline.interruption import stop_if_asked
 from pipeline.many_files import file_names
 from pipeline.places import Place
 from pipeline.progress import Progress
+from pipeline.sealed import read_open, write_sealed
 
 __all__ = ["Manifest", "PackJob", "PackPlan", "PackedTars", "load_manifest", "open_packed", "plan_tars", "write_tar"]
 
@@ -100,7 +113,7 @@ def write_tar(
         sha256=sha256_file(path),
         longest_key=longest,
     )
-    write_json(_record_path(folder, index), to_plain(record))
+    write_sealed(_record_path(folder, index), to_plain(record))
     return record
 
 
@@ -168,6 +181,9 @@ class PackJob:
     @property
     def recorded_plan(self) -> PackPlan | None:
         """The plan that packing began with, without looking at the images; None before it has."""
+        if self.finished:
+            manifest = load_manifest(self.folder)
+            return PackPlan(samples=manifest.samples, tars=len(manifest.tars))
         path = self.folder / PLAN
         if not path.exists():
             return None
@@ -190,7 +206,7 @@ class PackJob:
     def record(self, index: int) -> TarRecord:
         """The record of a finished tar."""
         path = _record_path(self.folder, index)
-        return parse(TarRecord, read_json(path), str(path))
+        return parse(TarRecord, read_open(path), str(path))
 
     def missing(self) -> list[int]:
         """Tars still to be written."""
@@ -208,9 +224,11 @@ class PackJob:
             bar.close()
 
     def finish(self) -> None:
-        """Write the manifest, once no tar is missing."""
+        """Write the annotations, if there are any, and the manifest, once no tar is missing."""
         if self.finished:
             return
+        if (annotations := self.dataset.annotations()) is not None:
+            save_annotations(annotations, self.folder)
         about = self.dataset.about
         manifest = Manifest(
             dataset=Source(
@@ -223,21 +241,35 @@ class PackJob:
             ),
             class_names=tuple(self.dataset.class_names()),
             left_out=self.dataset.left_out(),
+            annotations=None if annotations is None else sha256_file(self.folder / ANNOTATIONS),
             tars=tuple(self.record(index) for index in range(self.plan.tars)),
         )
         save_manifest(manifest, self.folder)
 
     def verify(self, progress: Progress) -> dict[int, str]:
-        """Hash every recorded tar; what is wrong, by tar. Records of bad tars are withdrawn: they are missing again."""
+        """Hash every recorded tar; what is wrong, by tar. Records of bad tars are withdrawn: they are missing again.
+
+        A record that is damaged is withdrawn like that of a bad tar, and so is a plan that cannot be read.
+        """
+        with suppress(FileNotFoundError):
+            try:
+                read_json(self.folder / PLAN)
+            except DamagedError:
+                (self.folder / PLAN).unlink()
         indices = self.recorded()
         bar = progress.bar("verify", len(indices), "tars")
         wrong: dict[int, str] = {}
         for index in indices:
-            record, path = self.record(index), self.folder / TARS / tar_name(index)
+            path = self.folder / TARS / tar_name(index)
+            try:
+                digest = self.record(index).sha256
+            except DamagedError:
+                wrong[index] = f"{_record_path(self.folder, index)} is damaged"
+                continue
             if not path.exists():
                 wrong[index] = f"{path} is missing"
-            elif sha256_file(path) != record.sha256:
-                wrong[index] = f"{path} has changed: its sha256 is not {record.sha256}"
+            elif sha256_file(path) != digest:
+                wrong[index] = f"{path} has changed: its sha256 is not {digest}"
             bar.advance(1)
         bar.close()
         for index in wrong:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pipeline.errors import UserError
+from pipeline.errors import OF_THE_MACHINE, UserError
 from pipeline.faults import BadLabel, Quarantined
 from pipeline.fetching import local_copy
+from pipeline.files import sha256_file
 from pipeline.images.archive import BrokenTar, members, read_member
 from pipeline.images.grouping import Group, grouped
 from pipeline.places import Place
+from pipeline.stale import SteadyFile
 
 __all__ = [
     "BrokenTar",
@@ -68,7 +71,16 @@ class Room:
     key_bytes: int
 
 
-def read_tar(path: Place, room: Room | None = None) -> Iterator[TarSample | Quarantined]:
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What somebody found in a tar before, from its headers or when it was packed; None = not to be compared."""
+
+    samples: int | None = None
+    bytes: int | None = None
+    sha256: str | None = None
+
+
+def read_tar(path: Place, room: Room | None = None, known: Known | None = None) -> Iterator[TarSample | Quarantined]:
     """The samples of a tar in order, each either whole or with the reason why it cannot be used.
 
     The headers are read to the end of the archive before the first sample comes, so a broken tar gives none. A remote
@@ -77,15 +89,23 @@ def read_tar(path: Place, room: Room | None = None) -> Iterator[TarSample | Quar
     Args:
         path: the tar.
         room: refuse a tar with more, from its headers.
+        known: refuse another tar in the place of this one, from its headers.
 
     Raises:
         BrokenTar: the tar is not whole. An archive without members is whole.
-        UserError: there is no such tar, it cannot be fetched, or it has more than there is room for.
+        UserError: there is no such tar, it cannot be fetched, it has more than there is room for, or it is another.
     """
-    with local_copy(path) as local:
+    with local_copy(path) as local, _readable(path):
         try:
             groups = grouped(members(local))
             _check_room(path, groups, room)
+            if known is not None:
+                _check_known(path, Known(samples=len(groups), bytes=local.stat().st_size), known)
+                if known.sha256 is not None and sha256_file(local) != known.sha256:
+                    raise UserError(
+                        f"{path}: not the tar that the manifest describes, its sha256 is another. Bring that one back, "
+                        "or have it packed again: submit verify stage=pack, then submit stage=pack."
+                    )
             yield from _samples(local, groups)
         except BrokenTar as error:
             raise BrokenTar(str(error).replace(str(local), str(path))) from None
@@ -108,8 +128,32 @@ def _check_room(path: Place, groups: Sequence[Group | Quarantined], room: Room |
         )
 
 
+@contextmanager
+def _readable(path: Place) -> Iterator[None]:
+    """A tar that the system does not give is one that cannot be used, like a broken one: others are not concerned."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in OF_THE_MACHINE:
+            raise
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}). Copy this tar again, or give the right to read it; then the "
+            "same command goes on."
+        ) from None
+
+
+def _check_known(path: Place, found: Known, known: Known) -> None:
+    if known.samples in (None, found.samples) and known.bytes in (None, found.bytes):
+        return
+    raise UserError(
+        f"{path}: another tar lies in its place: {found.samples} samples in {found.bytes:,} bytes, where there were "
+        f"{known.samples} in {known.bytes or 0:,} when it was packed, or when its headers were read. Bring the first "
+        "one back and give the same command."
+    )
+
+
 def _samples(path: Path, groups: Sequence[Group | Quarantined]) -> Iterator[TarSample | Quarantined]:
-    with path.open("rb") as file:
+    with SteadyFile(path) as file:
         for group in groups:
             if isinstance(group, Quarantined):
                 yield group
@@ -126,7 +170,7 @@ def index_tar(path: Place) -> TarIndex:
         BrokenTar: the tar is not whole.
         UserError: there is no such tar, or it cannot be fetched.
     """
-    with local_copy(path) as local:
+    with local_copy(path) as local, _readable(path):
         groups, size = grouped(members(local)), local.stat().st_size
     whole = [group for group in groups if isinstance(group, Group)]
     longest = max((len(group.key.encode()) for group in whole), default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.errors import UserError
 from pipeline.metrics.undefined import Score, Undefined
@@ -40,3 +41,11 @@ def over_seeds(values: Sequence[Score]) -> Aggregate | Undefined:
     median = statistics.median(numbers)
     distance = max(max(numbers) - median, median - min(numbers))
     return Aggregate(values=tuple(float(number) for number in numbers), median=median, distance=distance)
+
+
+def plain_numbers(values: Sequence[Score]) -> dict[str, Any]:
+    """:func:`over_seeds` as plain values: nulls, no values and the reason where it is undefined."""
+    found = over_seeds(values)
+    if isinstance(found, Undefined):
+        return {"median": None, "distance": None, "values": [], "undefined": found.reason}
+    return {"median": found.median, "distance": found.distance, "values": list(found.values), "undefined": None}

@@ -22,23 +22,36 @@ def rank_correlation(left_N: NDArray[np.floating], right_N: NDArray[np.floating]
     Raises:
         UserError: NaN, or lengths differ.
     """
-    from scipy.stats import rankdata  # where it is computed: scipy.stats takes a second to import
-
-    rows = same_length(left=left_N, right=right_N)
-    refuse_nan(left_N, "left")
-    refuse_nan(right_N, "right")
-    if rows < 2:
-        return Undefined(f"needs two rows, there {'is' if rows == 1 else 'are'} {rows}")
-    rank_N, other_N = (rankdata(values) - (rows + 1) / 2 for values in (left_N, right_N))
-    length = float(np.sqrt((rank_N**2).sum() * (other_N**2).sum()))
-    if length == 0:
-        return Undefined("one of the two is the same for all rows")
-    return float(np.clip((rank_N * other_N).sum() / length, -1, 1))
+    same_length(left=left_N, right=right_N)
+    return _correlation(_centred_ranks(left_N, "left"), _centred_ranks(right_N, "right"))
 
 
 def agreement(scores: Mapping[str, NDArray[np.floating]]) -> dict[str, dict[str, Score]]:
-    """:func:`rank_correlation` of each of M scores (N,) with each, by name."""
-    return {one: {other: rank_correlation(scores[one], scores[other]) for other in scores} for one in scores}
+    """:func:`rank_correlation` of each of M scores (N,) with each, by name; each is ranked once.
+
+    Raises:
+        UserError: NaN, or lengths differ.
+    """
+    same_length(**scores)
+    ranks = {name: _centred_ranks(value_N, name) for name, value_N in scores.items()}
+    return {one: {other: _correlation(ranks[one], ranks[other]) for other in ranks} for one in ranks}
+
+
+def _centred_ranks(value_N: NDArray[np.floating], name: str) -> NDArray[np.float64]:
+    """Ranks less their mean, ties at their mean rank."""
+    from scipy.stats import rankdata  # where it is computed: scipy.stats takes a second to import
+
+    refuse_nan(value_N, name)
+    return np.asarray(rankdata(value_N) - (len(value_N) + 1) / 2)
+
+
+def _correlation(rank_N: NDArray[np.float64], other_N: NDArray[np.float64]) -> Score:
+    if (rows := len(rank_N)) < 2:
+        return Undefined(f"needs two rows, there {'is' if rows == 1 else 'are'} {rows}")
+    length = float(np.sqrt((rank_N @ rank_N) * (other_N @ other_N)))
+    if length == 0:
+        return Undefined("one of the two is the same for all rows")
+    return float(np.clip((rank_N @ other_N) / length, -1, 1))
 
 
 def annotator_entropy(votes_NA: NDArray[np.number]) -> NDArray[np.float64]:

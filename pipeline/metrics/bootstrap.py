@@ -1,12 +1,14 @@
 """How sure is a difference between two scores? Percentile intervals over resampled rows.
 
 Both scores are taken on the same resample, so what the rows do to both drops out (a paired bootstrap; Efron and
-Tibshirani, *An introduction to the bootstrap*, 1993, ch. 13).
+Tibshirani, *An introduction to the bootstrap*, 1993, ch. 13). Where a method has several seeds, its number is the
+median of their differences, and so is that of each resample: the interval tells of the rows, not of the seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,13 +36,13 @@ class Interval:
     left_out: int
 
 
-def bootstrap_difference(
-    one: Metric, other: Metric, rows: int, *, draws: int = 1000, level: float = 0.95, seed: int = 0
+def bootstrap(
+    metric: Metric, rows: int, *, draws: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Interval | Undefined:
-    """``one − other`` on all rows, and its interval.
+    """``metric`` on all rows, and its interval.
 
     Args:
-        one, other: metrics of row indices, e.g. ``lambda r: auroc(head[r], wrong[r])``.
+        metric: of row indices, e.g. :func:`median_difference`.
         rows: how many there are.
         draws: resamples.
         level: share of the resamples inside the interval.
@@ -51,11 +53,11 @@ def bootstrap_difference(
     """
     if not 0 < level < 1 or draws < 1:
         raise UserError(f"bootstrap: level {level} must be between 0 and 1, and draws {draws} at least 1.")
-    whole = _difference(one, other, np.arange(rows))
+    whole = metric(np.arange(rows))
     if isinstance(whole, Undefined):
         return whole
     generator = np.random.Generator(np.random.Philox(seed))
-    found = [_difference(one, other, generator.integers(0, rows, rows)) for _ in range(draws)]
+    found = [metric(generator.integers(0, rows, rows)) for _ in range(draws)]
     values = np.array([value for value in found if not isinstance(value, Undefined)])
     if not len(values):
         return Undefined("undefined on every resample")
@@ -63,8 +65,22 @@ def bootstrap_difference(
     return Interval(value=whole, low=float(low), high=float(high), left_out=draws - len(values))
 
 
-def _difference(one: Metric, other: Metric, rows_N: NDArray[np.int64]) -> Score:
-    left, right = one(rows_N), other(rows_N)
-    if isinstance(left, Undefined):
-        return left
-    return right if isinstance(right, Undefined) else left - right
+def median_difference(pairs: Sequence[tuple[Metric, Metric]]) -> Metric:
+    """The median over ``pairs``, one a seed, of ``one − other`` on the same rows; undefined where one of them is.
+
+    Args:
+        pairs: metrics of row indices, e.g. ``lambda r: auroc(head[r], wrong[r])``, and the same of the other; what
+            stands in several pairs is asked once.
+    """
+    distinct = list(dict.fromkeys(metric for pair in pairs for metric in pair))
+
+    def difference(row_D: NDArray[np.int64]) -> Score:
+        said: dict[Metric, float] = {}
+        for metric in distinct:
+            value = metric(row_D)
+            if isinstance(value, Undefined):
+                return value
+            said[metric] = value
+        return statistics.median(said[one] - said[other] for one, other in pairs)
+
+    return difference

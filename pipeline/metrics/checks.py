@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +19,20 @@ def refuse_nan(values: NDArray[np.floating], what: str) -> None:
     _refuse(np.isnan(values), what, "NaN")
 
 
-def refuse_non_finite(values: NDArray[np.floating], what: str) -> None:
+def refuse_non_finite(values: NDArray[np.floating], what: str, keys: Sequence[str] | None = None) -> None:
     """Refuse NaN and infinity.
 
     Raises:
-        UserError: says how many rows have one and the index of the first.
+        UserError: says how many rows have one and the index of the first, and its key where keys are given.
     """
-    _refuse(~np.isfinite(values), what, "NaN or infinite")
+    _refuse(~np.isfinite(values), what, "NaN or infinite", keys)
 
 
-def _refuse(bad: NDArray[np.bool_], what: str, fault: str) -> None:
+def _refuse(bad: NDArray[np.bool_], what: str, fault: str, keys: Sequence[str] | None = None) -> None:
     if bad.any():
         rows = np.unique(np.nonzero(bad)[0])
-        raise UserError(f"{what}: {len(rows)} of {len(bad)} rows are {fault}, the first at index {rows[0]}.")
+        named = "" if keys is None else f" ({keys[rows[0]]})"
+        raise UserError(f"{what}: {len(rows)} of {len(bad)} rows are {fault}, the first at index {rows[0]}{named}.")
 
 
 def same_length(**arrays: Sized) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.metrics.checks import refuse_nan, same_length
+from pipeline.metrics.ranked import Ranked
 from pipeline.metrics.retrieval import Retrieval
 from pipeline.metrics.undefined import Score, Undefined
 
@@ -46,10 +47,25 @@ def r_auroc(uncertainty_N: NDArray[np.floating], retrieval: Retrieval) -> Score:
     Raises:
         UserError: NaN anywhere in ``uncertainty_N`` (counted or not), or lengths differ.
     """
-    same_length(uncertainty=uncertainty_N, retrieval=retrieval.correct_N)
+    return _of_counted(uncertainty_N, retrieval.correct_N, retrieval.counted_N)
+
+
+def r_auroc_at(uncertainty_N: NDArray[np.floating], ranked: Ranked, k: int) -> Score:
+    """The same where a row is right as soon as one of its ``k`` nearest rows is relevant, as R@k has it; at 1, R-AUROC.
+
+    Raises:
+        UserError: fewer than k neighbours are known; NaN anywhere in ``uncertainty_N``, or lengths differ.
+    """
+    return _of_counted(uncertainty_N, ranked.found_within(k), ranked.counted_N)
+
+
+def _of_counted(
+    uncertainty_N: NDArray[np.floating], correct_N: NDArray[np.bool_], counted_N: NDArray[np.bool_]
+) -> Score:
+    same_length(uncertainty=uncertainty_N, retrieval=correct_N)
     refuse_nan(uncertainty_N, "uncertainty")
-    wrong_C = ~retrieval.correct_N[retrieval.counted_N]
-    score = auroc(uncertainty_N[retrieval.counted_N], wrong_C)
+    wrong_C = ~correct_N[counted_N]
+    score = auroc(uncertainty_N[counted_N], wrong_C)
     if isinstance(score, Undefined):
         right = len(wrong_C) - int(wrong_C.sum())
         return Undefined(f"needs right and wrong neighbours: {right} right, {int(wrong_C.sum())} wrong")

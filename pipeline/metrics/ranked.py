@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UserError
 from pipeline.metrics.checks import same_length
-from pipeline.metrics.nearest import Metric, nearest_neighbours
+from pipeline.metrics.nearest import Metric
+from pipeline.metrics.related import related_neighbours, relevant_of
+from pipeline.metrics.retrieval import labelled_neighbours
 from pipeline.metrics.undefined import Score, Undefined
+from pipeline.relevance import Relevance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +53,21 @@ class Ranked:
         """Rows to which some other row is relevant; the rest cannot be right and are not judged."""
         return self.relevant_N > 0
 
+    def found_within(self, k: int) -> NDArray[np.bool_]:
+        """Whether a relevant row is among the k nearest of each row, (N,) bool.
+
+        Raises:
+            UserError: fewer than k neighbours are known.
+        """
+        return np.asarray(self._nearest(k).any(axis=1))
+
     def recall_at(self, k: int) -> Score:
         """R@k, in [0, 1].
 
         Raises:
             UserError: fewer than k neighbours are known.
         """
-        return self._mean(np.asarray(self._nearest(k).any(axis=1)))
+        return self._mean(self.found_within(k))
 
     def average_precision_at(self, k: int) -> NDArray[np.float64]:
         """AP@k of each row (N,), in [0, 1]; 0 for rows that are not counted.
@@ -74,8 +85,13 @@ class Ranked:
         return self._mean(self.average_precision_at(k))
 
     def knn_accuracy(self, k: int) -> Score:
-        """Share of the counted rows whose class wins the vote of its k nearest, in [0, 1]."""
+        """Share of the counted rows whose class wins the vote of its k nearest, in [0, 1].
+
+        Undefined where a counted row has no class, as places have none.
+        """
         self._nearest(k)
+        if (without := int((self.label_N[self.counted_N] < 0).sum())) > 0:
+            return Undefined(f"{without} of the judged rows have no class to vote for")
         near_NK = self.neighbour_NC[:, :k]
         label_NK = np.where(near_NK >= 0, self.label_N[near_NK], -1)
         same_NKK = (label_NK[:, :, None] == label_NK[:, None, :]) & (near_NK >= 0)[:, None, :]
@@ -104,6 +120,7 @@ def rank(
     count: int,
     metric: Metric = "cosine",
     device: torch.device | str = "cpu",
+    relevance: Relevance | None = None,
 ) -> Ranked:
     """The ``count`` nearest other labelled rows of each labelled row; of the same class is relevant.
 
@@ -113,16 +130,21 @@ def rank(
         count: neighbours of a row.
         metric: see :func:`~pipeline.metrics.nearest.nearest_neighbours`.
         device: where the matrix products run; the result does not depend on it.
+        relevance: says who asks, who may be found and what is relevant, in the place of the labels.
 
     Raises:
         UserError: lengths differ, or the embedding is not finite.
     """
-    same_length(embedding=embedding_ND, label=label_N)
-    labelled_L = np.flatnonzero(label_N >= 0)
-    found_LC = nearest_neighbours(embedding_ND[labelled_L], count=count, metric=metric, device=device)
-    neighbour_NC = np.full((len(label_N), count), -1, dtype=np.int64)
-    neighbour_NC[labelled_L] = np.where(found_LC >= 0, labelled_L[found_LC] if len(labelled_L) else -1, -1)
     class_N = np.asarray(label_N, dtype=np.int64)
+    if relevance is not None:
+        near_NC = related_neighbours(embedding_ND, relevance, count=count, metric=metric, device=device)
+        return Ranked(
+            neighbour_NC=near_NC,
+            relevant_NC=relevant_of(relevance, near_NC),
+            relevant_N=relevance.counts(),
+            label_N=class_N,
+        )
+    neighbour_NC = labelled_neighbours(embedding_ND, label_N, count=count, metric=metric, device=device)
     relevant_NC = (neighbour_NC >= 0) & (class_N[neighbour_NC] == class_N[:, None])
     _, place_N, rows_C = np.unique(class_N, return_inverse=True, return_counts=True)
     others_N = np.where(class_N >= 0, rows_C[place_N] - 1, 0) if len(class_N) else class_N

@@ -106,6 +106,33 @@ def augrc(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_]) -> Sc
     return float((errors_N.sum() - errors_N[-1] / 2) / rows**2) if rows else NOTHING
 
 
+def accuracy_at(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_], *, coverage: float) -> Score:
+    """Accuracy of the ⌈coverage · N⌉ most certain rows, in [0, 1].
+
+    Raises:
+        UserError: NaN, or lengths differ.
+    """
+    errors_N = _errors_kept(uncertainty_N, wrong_N)
+    kept = int(np.ceil(round(coverage * len(errors_N), 9)))  # 0.9 · 10 is not 9 to the last bit
+    return float(1 - errors_N[kept - 1] / kept) if kept else NOTHING
+
+
+def abstention_for(uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_], *, accuracy: float) -> Score:
+    """The smallest share of rows, in [0, 1), to reject for an accuracy of those kept of at least ``accuracy``.
+
+    Raises:
+        UserError: NaN, or lengths differ.
+    """
+    errors_N = _errors_kept(uncertainty_N, wrong_N)
+    if not len(errors_N):
+        return NOTHING
+    kept_N = np.arange(1, len(errors_N) + 1)
+    enough = kept_N[errors_N <= (1 - accuracy) * kept_N + 1e-9]
+    if not len(enough):
+        return Undefined(f"no share of rows has an accuracy of {accuracy:g}")
+    return float(1 - enough[-1] / len(errors_N))
+
+
 def rejection_curve(
     uncertainty_N: NDArray[np.floating], wrong_N: NDArray[np.bool_], *, points: int = 101
 ) -> RejectionCurve:

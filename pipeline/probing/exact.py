@@ -16,6 +16,7 @@ from torch import Tensor
 from pipeline.errors import UserError
 from pipeline.interruption import stop_if_asked
 from pipeline.probing.logistic import choose_l2, fit
+from pipeline.probing.rows import labels_to_fit, what_helps
 from pipeline.probing.saved import Probe, over_raw
 from pipeline.probing.settings import ProbeSettings, fold_of, share_of, view_indices
 from pipeline.progress import Progress
@@ -30,7 +31,7 @@ def fit_probe(
     device: torch.device,
     progress: Progress,
 ) -> Probe:
-    """Fit on every labelled row outside the fold ``leave_out`` (None: on all).
+    """Fit on every labelled row, or the shots, outside the fold ``leave_out`` (None: on all of them).
 
     Raises:
         UserError: an unknown view, or not a labelled row to fit or to choose the penalty on.
@@ -75,7 +76,7 @@ class _Chosen:
 
 
 def _choose_rows(store: RepresentationStore, settings: ProbeSettings, leave_out: int | None) -> _Chosen:
-    keys, label_N = store.keys(), store.load("label")
+    keys, label_N = store.keys(), labels_to_fit(store, settings)
     places = [(unit, row) for unit, count in store.counts().items() for row in range(count)]
     ours = [i for i, key in enumerate(keys) if label_N[i] >= 0 and fold_of(key, settings) != leave_out]
     if len(ours) > settings.max_rows:
@@ -88,7 +89,7 @@ def _choose_rows(store: RepresentationStore, settings: ProbeSettings, leave_out:
     if not 0 < fitted < len(order):
         raise UserError(
             f"probe: {len(order)} labelled rows in {store.path} are too few to fit a probe and choose its penalty "
-            f"(fold left out: {leave_out}). Cache more images, or set fewer probe.folds."
+            f"(fold left out: {leave_out}). {what_helps(settings)}"
         )
     return _Chosen(rows=[places[i] for i in order], label_N=label_N[order].astype(np.int64), fitted=fitted)
 

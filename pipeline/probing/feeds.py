@@ -6,7 +6,7 @@ D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,7 +40,7 @@ class Batch:
 class Feed(Protocol):
     """Gives the batches of any range of steps."""
 
-    def batches(self, start: int, stop: int) -> Iterator[Batch]:
+    def batches(self, start: int, stop: int) -> Generator[Batch, None, None]:
         """The batches of steps ``start:stop``."""
 
 
@@ -105,9 +105,9 @@ class Stored:
         self.reader, self.rows = reader, rows
         self.mean_D, self.scale = moments.mean_D.to(reader.reading.device), moments.scale
 
-    def batches(self, start: int, stop: int) -> Iterator[Batch]:
+    def batches(self, start: int, stop: int) -> Generator[Batch, None, None]:
         """The batches of steps ``start:stop``, read ahead."""
-        with closing(self.reader.batches(start, stop)) as batches:  # type: ignore[type-var]
+        with closing(self.reader.batches(start, stop)) as batches:
             for batch in batches:
                 row_B = batch.row_B.cpu().numpy()
                 yield Batch(
@@ -126,7 +126,7 @@ class Held:
         self.features_ND, self.label_N, self.rows = features_ND, label_N, rows
         self.batch_size, self.seed = batch_size, seed
 
-    def batches(self, start: int, stop: int) -> Iterator[Batch]:
+    def batches(self, start: int, stop: int) -> Generator[Batch, None, None]:
         """The batches of steps ``start:stop``; no fold is told apart."""
         kept: tuple[int, NDArray[np.int64]] | None = None
         for step in range(start, stop):

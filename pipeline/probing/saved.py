@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
-from pipeline.files import sha256_file, write_bytes
+from pipeline.files import read_bytes, sha256_file, write_bytes
 from pipeline.places import Place
 from pipeline.sealed import read_sealed, write_sealed
 
@@ -76,5 +76,5 @@ def load_probe(folder: Place, name: str = NAME, *, record: str | None = None) ->
         raise UserError(
             f"{path} is damaged: its SHA-256 is not that of {facts.name}. Remove both, and `submit stage=probe`."
         )
-    tensors = load(path.read_bytes())
+    tensors = load(read_bytes(path))
     return LinearClassifier(weight_CD=tensors["weight"], bias_C=tensors["bias"])

@@ -16,6 +16,7 @@ from torch.nn.functional import linear
 
 from pipeline.caching.forward import classifier_scores
 from pipeline.heads.base import LinearClassifier
+from pipeline.probing.rows import labels_to_fit
 from pipeline.probing.settings import ProbeSettings, fold_of
 from pipeline.representation_store import SCORES, RepresentationStore
 
@@ -78,6 +79,9 @@ class Census:
 
     def __init__(self, store: RepresentationStore, settings: ProbeSettings) -> None:
         self.store, self.settings = store, settings
+        fitted_N, ends = labels_to_fit(store, settings) >= 0, np.cumsum(list(store.counts().values()))[:-1]
+        self.fitted = dict(zip(store.counts(), np.split(fitted_N, ends), strict=True))
+        self.rows = 0
         self.rows_FC = np.zeros((settings.folds, len(store.class_names)), np.int64)
         self.unlabelled = 0
         self.correct_V = np.zeros(len(store.layout.views), np.int64)
@@ -87,17 +91,18 @@ class Census:
         """Count a unit that is scored."""
         label_N = self.store.read("label", unit)
         labelled = np.flatnonzero(label_N >= 0)
+        self.rows += len(labelled)
         self.unlabelled += len(label_N) - len(labelled)
-        keys = self.store.read("key", unit)[labelled]
+        fitted = np.flatnonzero(self.fitted[unit])
+        keys = self.store.read("key", unit)[fitted]
         fold_N = np.array([fold_of(key.decode(), self.settings) for key in keys], dtype=int)
-        np.add.at(self.rows_FC, (fold_N, label_N[labelled]), 1)
+        np.add.at(self.rows_FC, (fold_N, label_N[fitted]), 1)
         self.correct_V += self.store.read("top1_correct", unit)[labelled].sum(axis=0)
         self.loss_V += self.store.read("task_loss", unit)[labelled].sum(axis=0, dtype=np.float64)
 
     def facts(self) -> dict[str, Any]:
-        """Out of fold: accuracy and loss of each view over labelled rows, and what there was too little of."""
-        views, rows_C = self.store.layout.views, self.rows_FC.sum(axis=0)
-        rows = int(rows_C.sum())
+        """Out of fold: accuracy and loss of each view over labelled rows, and what there was too little of to fit."""
+        views, rows_C, rows = self.store.layout.views, self.rows_FC.sum(axis=0), self.rows
         alone_C = (self.rows_FC == rows_C).any(axis=0) & (rows_C > 0)
         return {
             "out_of_fold_rows": rows,

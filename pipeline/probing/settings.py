@@ -8,7 +8,7 @@ is said of a row comes from the probe that never saw its fold. Copies of one ima
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ Positive = Annotated[int, Field(ge=1)]
 @config
 class ProbeSettings:
     """Everything that decides the probes."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"shots", "shots_seed"})
 
     # Folds; each fold's rows are scored by the probe of all other folds.
     folds: Annotated[int, Field(ge=2, le=100)] = 5
@@ -46,6 +48,10 @@ class ProbeSettings:
     max_rows: Annotated[int, Field(ge=2)] = 50_000
     # Of the assignment to folds, and of the order of rows.
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    # Few-shot: probes are fitted on so many rows of each class alone, the very ones of train_head.shots; null = on all.
+    shots: Positive | None = None
+    # Another one chooses other rows.
+    shots_seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
 
     # exact: L-BFGS on rows in memory; stream: all folds in passes over the store; auto: exact where it needs no more
     # than memory_gb for all rows.
@@ -104,4 +110,6 @@ def is_streamed(store: RepresentationStore, settings: ProbeSettings) -> bool:
     if settings.solver != "auto":
         return settings.solver == "stream"
     rows, views = tally(store.path).rows, len(settings.views or store.layout.views)
+    if settings.shots is not None:
+        rows = min(rows, settings.shots * len(store.class_names))
     return exact_bytes(rows, views, store.layout.width, len(store.class_names)) > settings.memory_gb * 1e9

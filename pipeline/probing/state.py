@@ -12,11 +12,11 @@ from pathlib import Path
 
 import safetensors.torch
 
-from pipeline.errors import UserError
-from pipeline.files import PARTIAL, write_bytes
+from pipeline.errors import DamagedError, UserError
+from pipeline.files import PARTIAL, read_bytes, write_bytes
 from pipeline.places import Place
 from pipeline.probing.softmax import SoftmaxClassifier
-from pipeline.sealed import DamagedError, read_sealed, write_sealed
+from pipeline.sealed import read_sealed, write_sealed
 
 RECORD = "state.json"
 
@@ -53,7 +53,7 @@ def load_state(folder: Place, classifiers: Sequence[SoftmaxClassifier], meaning:
         if found["meaning"] != meaning:
             return 0  # of other settings or another store: it is overwritten
         for (name, digest), one in zip(sorted(found["files"].items()), classifiers, strict=True):
-            data = (folder / name).read_bytes()
+            data = read_bytes(folder / name)
             if sha256(data).hexdigest() != digest:
                 raise DamagedError(f"{name} is not what was written")
             one.restore(safetensors.torch.load(data))

@@ -81,7 +81,7 @@ class Fit:
         peak = self.settings.lr / math.sqrt(self.scratch.weight_CD.shape[1])
         bar = progress.bar(self.what, steps * size, "rows", initial=start * size)
         saved = time.monotonic()
-        with closing(bar), closing(feed.batches(start, steps)) as batches, tf32(self.means.device):  # type: ignore[type-var]
+        with closing(bar), closing(feed.batches(start, steps)) as batches, tf32(self.means.device):
             for done, batch in enumerate(batches, start + 1):
                 rate = peak * rate_at(done - 1, steps)
                 for one in classifiers:

@@ -12,8 +12,6 @@ No pickle is written or read. The same model gives the same bytes.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +20,16 @@ from typing import TYPE_CHECKING, Any
 from safetensors import safe_open
 
 from pipeline.digests import digest
-from pipeline.errors import UserError
-from pipeline.files import read_json, sha256_file, sync_folder, write_bytes, write_json
+from pipeline.errors import DamagedError, UserError
+from pipeline.files import (
+    move_folder,
+    read_json,
+    sha256_file,
+    sweep_partials,
+    temporary_folder,
+    write_bytes,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,30 +61,24 @@ class Bundle:
 
 
 def write_bundle(folder: Path, bundle: Bundle, card: str) -> None:
-    """Write a bundle into a temporary folder beside ``folder``, then rename it; an older bundle there is replaced."""
+    """Write a bundle into a temporary folder beside ``folder``, then rename it; an older bundle there is replaced.
+
+    What writers left that were killed is swept.
+    """
     from safetensors.torch import save  # brings torch along
 
-    temporary = folder.with_name(f".{folder.name}.writing")
-    _remove(temporary)  # of a writer that was killed
-    temporary.mkdir(parents=True)
-    write_bytes(temporary / WEIGHTS, save(_separate(bundle.tensors)))
-    write_bytes(temporary / CARD, card.encode())
-    config = {
-        **bundle.config,
-        "format": FORMAT,
-        "version": VERSION,
-        "files": {name: _fingerprint(temporary / name) for name in (WEIGHTS, CARD)},
-    }
-    write_json(temporary / CONFIG, {**config, "checksum": digest(config)})
-    if folder.exists():
-        replaced = folder.with_name(f".{folder.name}.replaced")
-        _remove(replaced)
-        folder.rename(replaced)
-        temporary.rename(folder)
-        _remove(replaced)
-    else:
-        temporary.rename(folder)
-    sync_folder(folder.parent)
+    sweep_partials(folder.parent)
+    with temporary_folder(folder) as temporary:
+        write_bytes(temporary / WEIGHTS, save(_separate(bundle.tensors)))
+        write_bytes(temporary / CARD, card.encode())
+        config = {
+            **bundle.config,
+            "format": FORMAT,
+            "version": VERSION,
+            "files": {name: _fingerprint(temporary / name) for name in (WEIGHTS, CARD)},
+        }
+        write_json(temporary / CONFIG, {**config, "checksum": digest(config)})
+        move_folder(temporary, folder)
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -121,11 +121,11 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
-        raise UserError(f"{folder} is no released model: it has no {CONFIG}. Give the folder that stage=release wrote.")
+        raise UserError(f"{folder} is no released model: it has no {CONFIG}. {_where_instead(folder)}")
     try:
         config = read_json(path)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged: {error}. Copy or release the model again.") from None
+    except DamagedError:
+        raise UserError(f"{path} is damaged: it is no JSON. Copy or release the model again.") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise UserError(f"{path} does not describe a released model (its format is not '{FORMAT}').")
     if config.get("version") != VERSION:
@@ -139,6 +139,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def _where_instead(folder: Path) -> str:
+    if folder.parts[:1] and folder.parts[0].endswith(":") and not folder.exists():
+        return "A model is loaded from a folder of this machine: copy it here first."
+    around = [folder.parent, *sorted(folder.iterdir())] if folder.is_dir() else [folder.parent]
+    found = next((place for place in around if (place / CONFIG).is_file() and (place / WEIGHTS).is_file()), None)
+    return "Give the folder that stage=release wrote." if found is None else f"Did you mean {found}?"
+
+
 def _require_intact(folder: Path, name: str, config: Mapping[str, Any]) -> None:
     path, wanted = folder / name, config["files"][name]
     if not path.is_file():
@@ -149,8 +157,3 @@ def _require_intact(folder: Path, name: str, config: Mapping[str, Any]) -> None:
             f"{path} is damaged: {found['bytes']} bytes with SHA-256 {found['sha256'][:12]}…, "
             f"the config says {wanted['bytes']} bytes with {wanted['sha256'][:12]}…. Copy or release the model again."
         )
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)

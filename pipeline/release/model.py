@@ -6,7 +6,9 @@ Shapes: B images, E width of the embedding, size = side of the backbone's input.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +21,14 @@ from pipeline.backbones.base import Backbone
 from pipeline.backbones.normalise import normalise
 from pipeline.errors import UserError
 from pipeline.heads.base import Head, HeadOutput
-from pipeline.images.decode import BadImage, decode, upright_rgb
+from pipeline.images.decode import decode, upright_rgb
 from pipeline.images.preprocessing import Preprocessing
 from pipeline.images.views import AugmentationConfig, make_views
 from pipeline.release.bundle import Bundle, read_bundle
 from pipeline.release.inputs import Images, OneImage, as_items
 from pipeline.training.checkpoints import restore_head
+
+_ONE_AT_A_TIME = RLock()
 
 
 class Prediction(NamedTuple):
@@ -84,7 +88,8 @@ class ReleasedModel:
         Raises:
             UserError: a file that cannot be read or decoded.
         """
-        return normalise(self._pixels(image), self.backbone.preprocessing).contiguous()
+        with _our_device():
+            return normalise(self._pixels(image), self.backbone.preprocessing).contiguous()
 
     @property
     def device(self) -> torch.device:
@@ -98,7 +103,8 @@ class ReleasedModel:
             UserError: there is no such device here.
         """
         values = {**self.config["backbone"]["values"], "device": str(device)}
-        self.backbone = make_backbone(values, carried=self.backbone.state_dict())
+        with _our_device(), _float32():
+            self.backbone = make_backbone(values, carried=self.backbone.state_dict())
         self.head = self.head.to(self.backbone.device)
         return self
 
@@ -111,8 +117,10 @@ class ReleasedModel:
 
     @torch.no_grad()
     def _outputs(self, images: Images) -> list[HeadOutput]:
-        items = as_items(images, self.backbone.preprocessing)
-        return [self.head(self._represented(batch)) for batch in self._batches(items)]
+        # the caller's autocast would round what was evaluated in float32
+        with _our_device(), torch.autocast(self.device.type, enabled=False):
+            items = as_items(images, self.backbone.preprocessing)
+            return [self.head(self._represented(batch)) for batch in self._batches(items)]
 
     def _represented(self, batch_BCHW: Tensor) -> Tensor:
         embedding_BD = self.backbone.represent(batch_BCHW).embedding_BD
@@ -129,12 +137,12 @@ class ReleasedModel:
             if isinstance(part, Tensor):
                 yield part
             else:
-                pixels_BHWC = torch.stack([self._pixels(image) for image in part])
+                pixels_BHWC = torch.stack([self._pixels(image, start + place) for place, image in enumerate(part)])
                 yield normalise(pixels_BHWC.to(self.device), self.backbone.preprocessing)
 
-    def _pixels(self, image: OneImage) -> Tensor:
-        """The centre view: uint8 (size, size, 3)."""
-        return center_view(_open(image), self.backbone.preprocessing)
+    def _pixels(self, image: OneImage, place: int = 0) -> Tensor:
+        """The centre view: uint8 (size, size, 3); ``place`` among those that were given."""
+        return center_view(_open(image, place), self.backbone.preprocessing)
 
 
 def center_view(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
@@ -150,13 +158,14 @@ def center_view(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(views.pixels[0]))
 
 
-def _open(image: OneImage) -> Image.Image:
+def _open(image: OneImage, place: int) -> Image.Image:
+    named = f"the PIL image at index {place}" if isinstance(image, Image.Image) else str(image)
     try:
         return upright_rgb(image) if isinstance(image, Image.Image) else decode(Path(image).read_bytes())
     except OSError as error:
-        raise UserError(f"images: {image} cannot be read ({error.strerror or error}).") from error
-    except BadImage as error:
-        raise UserError(f"images: {image}: {error}.") from error
+        raise UserError(f"images: {named} cannot be read ({error.strerror or error}).") from error
+    except ValueError as error:  # a bad image, or a path with a null byte
+        raise UserError(f"images: {named}: {error}.") from error
 
 
 def load_model(
@@ -175,11 +184,30 @@ def load_model(
     """
     bundle = read_bundle(folder)
     try:
-        head = restore_head(bundle.config["head"], bundle.tensors)
-        backbone = _backbone(folder, bundle, device, backbone_weights)
+        with _our_device(), _float32():
+            head = restore_head(bundle.config["head"], bundle.tensors)
+            backbone = _backbone(folder, bundle, device, backbone_weights)
     except (KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"{folder}: the bundle is whole, but does not fit this Hedgerow ({error}).") from error
     return ReleasedModel(backbone=backbone, head=head, config=bundle.config)
+
+
+@contextmanager
+def _float32() -> Iterator[None]:
+    """Networks are made in float32, whatever whoever loads one has set for networks of their own."""
+    with _ONE_AT_A_TIME:  # what is set is set for all threads
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+
+def _our_device() -> AbstractContextManager[Any]:
+    """Tensors are made on the CPU, as everywhere here, also where the caller has set another default device."""
+    here = torch.device("cpu")
+    return nullcontext() if torch.get_default_device() == here else here
 
 
 def _backbone(folder: Path, bundle: Bundle, device: str | torch.device, weights: Path | None) -> Backbone:

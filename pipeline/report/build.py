@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from pipeline.evaluation.contenders import ENTROPY
+from pipeline.analyses import Analysis, make_analysis
 from pipeline.files import write_bytes
 from pipeline.places import Place
-from pipeline.report import plots
-from pipeline.report.style import DARK, LIGHT, THEMES, Theme, drawing, png
-from pipeline.report.table import COLUMNS, NUMBERS, lines, number, undefined
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from pipeline.report.look import Look
+from pipeline.report.parts import Context, Download, Figure, Gallery, Part, Result, number
+from pipeline.report.style import DARK, LIGHT, THEMES, drawing, png
+from pipeline.report.table import main_table, undefined
 
 HERE = Path(__file__).parent
-Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,38 +46,56 @@ class About:
 class Plot:
     """A plot as PNG in both themes, and in words."""
 
-    name: str
     caption: str
-    alt: str
+    words: str
     light: bytes
     dark: bytes
 
 
-def write_report(folder: Place, results: Sequence[Result], about: About) -> Place:
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One analysis: ``(kind, part)`` for the template, or why it does not apply."""
+
+    analysis: Analysis
+    place: str  # of its record, below the folder of the run
+    command: str  # that measures it
+    parts: Sequence[tuple[str, Any]]
+    absent: str | None
+
+
+def write_report(folder: Place, results: Sequence[Result], compared: Mapping[str, Any], about: About) -> Place:
     """Write ``report.html`` and ``plots/*.png`` into ``folder``; the page's path.
 
     Args:
-        folder: where; thumbnails that the results name lie below it.
+        folder: where; files that analyses wrote lie below it.
         results: one a collection: as :func:`pipeline.evaluation.collection_results` gives, with ``id`` (fit for a file
             name), ``dataset`` (shown), ``role`` (``upstream`` or ``downstream``), ``about`` (title, source, licence,
-            citation), and in each of the extremes ``thumbnail`` (a file below ``folder``, or None).
+            citation), and ``analyses``: name → ``{values, absent}``.
+        compared: name → ``{values, absent}`` of the comparisons.
         about: what made them.
     """
-    caption = "R-AUROC of each score. Bars begin at chance; whiskers span the seeds."
-    overview = _plot("r_auroc", caption, plots.bars_in_words(results), lambda theme: plots.r_auroc_bars(results, theme))
-    sections = [_section(folder, result) for result in results]
-    for plot in (overview, *(plot for section in sections for plot in section["plots"])):
-        write_bytes(folder / "plots" / f"{plot.name}.png", plot.light)
-        write_bytes(folder / "plots" / f"{plot.name}_dark.png", plot.dark)
-    page = _template().render(
+    look = Look.of(results)
+    overview = _blocks(folder, "comparisons", compared, Context(results=results, look=look), about)
+    sections = [
+        {
+            "result": result,
+            "blocks": _blocks(
+                folder, f"analyses/{result['id']}", result["analyses"], Context(results=[result], look=look), about
+            ),
+            "interference": _interference(result),
+            "wrong": round(result["counts"]["counted"] * (1 - (result["recall_at_1"]["median"] or 0))),
+        }
+        for result in results
+    ]
+    page = render(
+        "report.html",
         about=about,
         config=json.dumps(about.config, indent=2, ensure_ascii=False),
-        columns=COLUMNS,
-        numbers=NUMBERS,
-        lines=lines(results),
+        main=main_table(results),
         undefined=undefined(results),
         overview=overview,
         sections=sections,
+        trained=_trained(results, about),
         headlines=[_headline(result) for result in results if result["role"] == "downstream"],
     )
     path = folder / "report.html"
@@ -86,15 +103,71 @@ def write_report(folder: Place, results: Sequence[Result], about: About) -> Plac
     return path
 
 
-def _template() -> Any:
+def _blocks(folder: Place, place: str, records: Mapping[str, Any], context: Context, about: About) -> list[Block]:
+    """The analyses of one folder of records, in the order of the report."""
+    analyses = sorted((make_analysis(name) for name in records), key=lambda item: (item.place, item.name))
+    blocks = []
+    for item in analyses:
+        record = records[item.name]
+        parts = [] if record["values"] is None else list(item.show(record["values"], context))
+        drawn = [_ready(folder, f"{place}/{item.name}", part) for part in parts]
+        if parts or record["absent"]:
+            blocks.append(
+                Block(
+                    analysis=item,
+                    place=f"{place}/{item.name}.json",
+                    command=_measuring(item.name, about),
+                    parts=drawn,
+                    absent=record["absent"],
+                )
+            )
+    return blocks
+
+
+def _measuring(name: str, about: About) -> str:
+    """The command of the evaluation, for one analysis."""
+    words = [word for word in shlex.split(about.command) if not word.lstrip("+").startswith("evaluate.analyses=")]
+    return f"{shlex.join(words)} evaluate.analyses=[{name}]"
+
+
+def _ready(folder: Place, place: str, part: Part) -> tuple[str, Any]:
+    """A part with its bytes; plots are written as files as well."""
+    kind = type(part).__name__.lower()
+    if isinstance(part, Figure):
+        return kind, ready_figure(folder, "_".join(place.split("/")[1:]), part)
+    if isinstance(part, Gallery):
+        data = [(folder / place / item.file).read_bytes() if item.file else None for item in part.pictures]
+        return kind, {"title": part.title, "small": part.small, "pictures": zip(part.pictures, data, strict=True)}
+    if isinstance(part, Download):
+        return kind, {"file": part.file, "words": part.words, "data": (folder / place / part.file).read_bytes()}
+    return kind, part
+
+
+def ready_figure(folder: Place, name: str, part: Figure) -> Plot:
+    """A drawn plot, also written to ``plots/`` in both themes, under ``name`` and the figure's own."""
+    plot = _plot(part)
+    name = "_".join(filter(None, [name, part.name]))
+    write_bytes(folder / "plots" / f"{name}.png", plot.light)
+    write_bytes(folder / "plots" / f"{name}_dark.png", plot.dark)
+    return plot
+
+
+def render(page: str, **values: Any) -> str:
+    """One of our pages, with the style and the script in it."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["data_uri"] = data_uri
+    environment.filters["breakable"] = breakable
     for name in ("style", "script"):  # our own files, so they are not escaped
         suffix = {"style": "css", "script": "js"}[name]
         environment.globals[name] = Markup((HERE / f"report.{suffix}").read_text(encoding="utf-8"))
-    return environment.get_template("report.html")
+    return str(environment.get_template(page).render(**values))
+
+
+def breakable(text: str) -> Markup:
+    """Text whose lines may also break behind an underscore or a slash, as names have them."""
+    return Markup("").join(escape(part) + Markup("<wbr>") * (part in ("_", "/")) for part in re.split("([_/])", text))
 
 
 def data_uri(data: bytes, kind: str) -> str:
@@ -102,12 +175,12 @@ def data_uri(data: bytes, kind: str) -> str:
     return f"data:{kind};base64,{b64encode(data).decode()}"
 
 
-def _plot(name: str, caption: str, alt: str, draw: Callable[[Theme], Figure]) -> Plot:
+def _plot(part: Figure) -> Plot:
     drawn = {}
     for theme in THEMES:
         with drawing(theme):
-            drawn[theme.name] = png(draw(theme))
-    return Plot(name=name, caption=caption, alt=alt, light=drawn[LIGHT.name], dark=drawn[DARK.name])
+            drawn[theme.name] = png(part.draw(theme))
+    return Plot(caption=part.caption, words=part.words, light=drawn[LIGHT.name], dark=drawn[DARK.name])
 
 
 def _headline(result: Result) -> dict[str, Any]:
@@ -124,43 +197,15 @@ def _headline(result: Result) -> dict[str, Any]:
     }
 
 
-def _section(folder: Place, result: Result) -> dict[str, Any]:
-    shown = [item["name"] for item in result["contenders"] if item["role"] == "head" or item["name"] == ENTROPY]
-    return {
-        "result": result,
-        "plots": [
-            _plot(
-                f"histograms_{result['id']}",
-                "Uncertainty of images whose nearest neighbour is of their class (right) and of those where it is not.",
-                plots.histograms_in_words(result, shown),
-                lambda theme: plots.histograms(result, shown, theme),
-            ),
-            _plot(
-                f"rejection_{result['id']}",
-                "R@1 of the images that are kept when the least certain are rejected first.",
-                plots.rejection_in_words(result),
-                lambda theme: plots.rejection_curves(result, theme),
-            ),
-        ],
-        "extremes": _extremes(folder, result["extremes"]),
-        "interference": _interference(result),
+def _trained(results: Sequence[Result], about: About) -> list[dict[str, Any]]:
+    """The command that trained each head that is no baseline."""
+    found = {item["name"]: item for result in results for item in result["contenders"] if item["role"] != "baseline"}
+    own = about.command.replace("stage=evaluate", "stage=train_head")
+    other = shlex.join(word for word in shlex.split(own) if not word.startswith("head="))
+    commands = {
+        name: own if item["role"] == "head" else f"{other} head={name.split()[0]}" for name, item in found.items()
     }
-
-
-def _extremes(folder: Place, extremes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The two rows of images, each with its data."""
-    if extremes is None:
-        return []
-    groups = (("Least certain", "least_certain"), ("Most certain", "most_certain"))
-    return [
-        {"title": title, "images": [{**item, "data": _read(folder, item["thumbnail"])} for item in extremes[key]]}
-        for title, key in groups
-        if any(item["thumbnail"] for item in extremes[key])
-    ]
-
-
-def _read(folder: Place, thumbnail: str | None) -> bytes | None:
-    return (folder / thumbnail).read_bytes() if thumbnail else None
+    return [{"name": name, "seeds": found[name]["seeds"], "command": said} for name, said in commands.items()]
 
 
 def _interference(result: Result) -> list[str]:

@@ -19,3 +19,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
     body.append(...[...body.rows].sort(order));
   }));
 }
+
+// A link into an analysis that is folded unfolds it.
+const unfold = () => {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.tagName === "DETAILS") target.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();

@@ -1,13 +1,15 @@
 """The look of the plots: colours that colour-blind readers tell apart, in a light and a dark version.
 
-Colours after Okabe and Ito, *Color universal design* (2008), lightened for the dark version; beside its colour every
-series also has its own line and its own text. Matplotlib is imported where something is drawn: it takes a second.
+Each has a contrast of 3 : 1 to its ground (WCAG 2.2, 1.4.11), and those that one plot holds stay apart where one kind
+of cone is missing, as a test finds by simulation; beside its colour every line also has its own dash, and every bar its
+own text. Matplotlib is imported where something is drawn: it takes a second.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 5.2  # inches: legible at the width of a phone as well
 DOTS = 200  # an inch
+LETTERS = 42  # of a name in a plot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +43,8 @@ LIGHT = Theme(
     faint="#d9dfda",
     right="#0072b2",
     wrong="#d55e00",
-    series=("#00734f", "#0072b2", "#aa4499", "#56b4e9", "#882255"),
-    baselines=("#d98c00", "#8a8f8c", "#bcc1be"),
+    series=("#00734f", "#0072b2", "#a8327a", "#2795b5", "#3b1d8f"),
+    baselines=("#b87a00", "#8e9390", "#2f3431"),
 )
 DARK = Theme(
     name="dark",
@@ -50,8 +53,8 @@ DARK = Theme(
     faint="#353d38",
     right="#56b4e9",
     wrong="#f08030",
-    series=("#2fc48f", "#56b4e9", "#e29ad0", "#9fd3f2", "#d17a9a"),
-    baselines=("#f0b030", "#9aa19d", "#666d69"),
+    series=("#2fc48f", "#4a9ff0", "#e469b8", "#a8d8ef", "#8b5cf0"),
+    baselines=("#f0b030", "#6e7270", "#c4cbc7"),
 )
 THEMES = (LIGHT, DARK)
 
@@ -83,25 +86,62 @@ def drawing(theme: Theme) -> Iterator[None]:
         "figure.facecolor": theme.ground,
         "figure.constrained_layout.use": True,
         "lines.linewidth": 1.8,
+        "text.parse_math": False,  # a name may have dollars
     }
     import matplotlib as mpl
 
-    with mpl.rc_context(settings):
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box is drawn, the page has words
         yield
+
+
+def legible(name: str) -> str:
+    """A name as a plot shows it: not too long; and legends leave out what begins with an underscore."""
+    short = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+    return f"\u200b{short}" if short.startswith("_") else short
 
 
 def figure(height: float) -> Figure:
     """An empty figure of the common width, ``height`` in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(WIDTH, height), dpi=DOTS)
-    FigureCanvasAgg(made)
-    return made
+    return Figure(figsize=(WIDTH, height), dpi=DOTS)
+
+
+def legend(made: Figure, entries: int) -> None:
+    """A legend above the axes, of ``entries`` lines; the figure grows beyond what two columns of five take."""
+    extra = max(0, (entries + 1) // 2 - 3) * 0.19
+    width, height = made.get_size_inches()
+    made.set_size_inches(width, height + extra)
+    made.legend(loc="outside upper center", ncols=2)
+
+
+def ink_on(ground: Sequence[float], theme: Theme) -> str:
+    """Of the theme's two inks the one with the higher contrast to a ground, red, green and blue from 0 to 1."""
+    from matplotlib.colors import to_rgb
+
+    def contrast(ink: str) -> float:
+        bright, dark = sorted((_luminance(to_rgb(ink)), _luminance(ground)), reverse=True)
+        return (bright + 0.05) / (dark + 0.05)
+
+    return max((theme.ink, theme.ground), key=contrast)
+
+
+def _luminance(rgb: Sequence[float]) -> float:
+    """Relative luminance of an sRGB colour (WCAG 2.2)."""
+    red, green, blue = (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in rgb[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def png(made: Figure) -> bytes:
-    """The figure as PNG; the same figure gives the same bytes."""
+    """The figure as PNG of 256 colours, a third of the bytes; the same figure gives the same bytes."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    canvas = FigureCanvasAgg(made)
+    canvas.draw()  # once: savefig draws twice, the first time to place things
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     buffer = io.BytesIO()
-    made.savefig(buffer, format="png", metadata={"Software": None})
+    image.quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
     return buffer.getvalue()

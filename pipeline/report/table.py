@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.evaluation.contenders import ENTROPY
+from pipeline.report.escape import markdown
+from pipeline.report.look import ENTROPY
+from pipeline.report.parts import UNDEFINED, Cell, Table, number
 
 COLUMNS = ("Dataset", "Score", "R@1", "R-AUROC", "− entropy", "AURC", "Seeds")
 NUMBERS = frozenset(COLUMNS[2:])  # set flush right
-UNDEFINED = "undefined"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """What stands in the table, what it sorts by (None: last), and why, where it is undefined."""
-
-    text: str
-    value: float | str | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +55,11 @@ def _lines_of(result: Mapping[str, Any]) -> Iterator[Line]:
         yield Line(cells=cells, role=item["role"], best=best is not None and numbers["r_auroc"]["median"] == best)
 
 
-def number(numbers: Mapping[str, Any], *, signed: bool = False) -> Cell:
-    """``median ± larger distance``; the distance only where seeds differ."""
-    if numbers["median"] is None:
-        return Cell(text=UNDEFINED, reason=numbers["undefined"])
-    median = round(numbers["median"], 3) + 0.0  # −0 becomes 0
-    text = f"{median:+.3f}" if signed and median else f"{median:.3f}"
-    if numbers["distance"] > 0:
-        text += f" ± {numbers['distance']:.3f}"
-    return Cell(text=text.replace("-", "−"), value=numbers["median"])
+def main_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """The lines as a table of the report; of each collection the best is bold."""
+    rows = [[*line.cells[:3], replace(line.cells[3], strong=line.best), *line.cells[4:]] for line in lines(results)]
+    classes = [line.role for line in lines(results)]
+    return Table(caption="Results", columns=COLUMNS, rows=rows, classes=classes)
 
 
 def undefined(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -101,9 +89,9 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
     """The table in Markdown; the best R-AUROC of each collection is bold; reasons of what is undefined follow."""
     rows = ["| " + " | ".join(COLUMNS) + " |", "|" + "|".join("--:" if c in NUMBERS else ":--" for c in COLUMNS) + "|"]
     for line in lines(results):
-        texts = [cell.text.replace("|", "\\|") for cell in line.cells]
+        texts = [markdown(cell.text) for cell in line.cells]
         if line.best:
             texts[3] = f"**{texts[3]}**"
         rows.append("| " + " | ".join(texts) + " |")
-    reasons = [f"- {line}" for line in undefined(results)]
+    reasons = [f"- {markdown(line)}" for line in undefined(results)]
     return "\n".join([*rows, *(["", *reasons] if reasons else [])]) + "\n"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any
 
 from PIL import Image, ImageOps
 
-from pipeline.files import write_bytes
 from pipeline.images.decode import decode
 from pipeline.images.tars import TarSample, read_tar
 from pipeline.places import Place
@@ -16,8 +14,8 @@ from pipeline.places import Place
 SIDE = 144  # pixels: 72 at the density of a phone's screen
 
 
-def read_thumbnails(tars: Sequence[Place], wanted: Mapping[int, Set[str]]) -> Iterator[tuple[str, bytes]]:
-    """Key and thumbnail of chosen images.
+def read_thumbnails(tars: Sequence[Place], wanted: Mapping[int, Set[str]]) -> Iterator[tuple[tuple[int, str], bytes]]:
+    """Unit and key, and the thumbnail, of chosen images; two tars may have the same key.
 
     Args:
         tars: the collection's tars; a unit is an index of them.
@@ -27,30 +25,10 @@ def read_thumbnails(tars: Sequence[Place], wanted: Mapping[int, Set[str]]) -> It
         left = set(keys)
         for sample in read_tar(tars[unit]):
             if isinstance(sample, TarSample) and sample.key in left:
-                yield sample.key, thumbnail(decode(sample.data))
+                yield (unit, sample.key), thumbnail(decode(sample.data))
                 left.remove(sample.key)
             if not left:
                 break
-
-
-def add_thumbnails(items: Sequence[dict[str, Any]], tars: Sequence[Place], folder: Place, place: str) -> None:
-    """Write a thumbnail of each item below ``folder/place``, and its path from ``folder`` into ``item["thumbnail"]``.
-
-    Args:
-        items: with ``key`` and ``unit``, as the extremes of results have them.
-        tars: the collection's tars.
-        folder: of the report.
-        place: folder below it.
-    """
-    wanted: dict[int, set[str]] = {}
-    for item in items:
-        wanted.setdefault(item["unit"], set()).add(item["key"])
-    files = {}
-    for number, (key, data) in enumerate(read_thumbnails(tars, wanted)):
-        files[key] = f"{place}/{number:03d}.jpg"
-        write_bytes(folder / files[key], data)
-    for item in items:
-        item["thumbnail"] = files[item["key"]]
 
 
 def thumbnail(image: Image.Image) -> bytes:

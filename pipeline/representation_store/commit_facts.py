@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pipeline.errors import DamagedError
 from pipeline.places import Place
 from pipeline.representation_store.records import read_commits
-from pipeline.sealed import DamagedError
 
 
 class Facts(NamedTuple):

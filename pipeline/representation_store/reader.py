@@ -9,7 +9,7 @@ Shape suffixes: B rows of a batch, V views of a row, D width.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ class BatchReader:
         Raises:
             UserError: no row takes part, or the store has too few views, or not the classes for the sampling.
         """
-        self.store, self.reading, self.mining = store, reading, needs.mining
+        self.store, self.reading, self.mining, self.progress = store, reading, needs.mining, needs.progress
         if store.takes_part is not None:
             keep = store.takes_part if keep is None else keep & store.takes_part
         blocks = blocks_of(store.counts(), store.layout.chunk_rows, keep)
@@ -110,11 +110,11 @@ class BatchReader:
 
     def batches(
         self, start: int, stop: int, rows: slice | None = None, embed: Embed | None = None
-    ) -> Iterator[RepresentationBatch]:
+    ) -> Generator[RepresentationBatch, None, None]:
         """The global batches of steps ``start:stop``, made ahead by a thread.
 
         Args:
-            start, stop: steps.
+            start, stop: steps; training ends before ``stop``, against which progress is measured.
             rows: the part of each batch that is wanted; None = all.
             embed: the head that is trained, for heads with ``mining="head"``: asked when a batch is asked for. Without
                 it their negatives are the drawn ones.
@@ -124,27 +124,30 @@ class BatchReader:
         """
         size = self.reading.batch_size
         low, high, _ = (rows or slice(None)).indices(size)
-        parts = ((step * size + low, step * size + high) for step in range(start, stop))
+        parts = ((step * size + low, step * size + high, step / stop) for step in range(start, stop))
         return self._read(parts, self.sampler, embed)
 
-    def once(self, rows: int | None = None) -> Iterator[RepresentationBatch]:
+    def once(self, rows: int | None = None) -> Generator[RepresentationBatch, None, None]:
         """Every row once (or the first ``rows`` of them), in the order of epoch 0; the last batch may be smaller.
 
         So it is whatever the sampling of :meth:`batches` is.
         """
         sampler = self.sampler if self.sampler.grouping is None else self._sampler()
         total, size = min(sampler.rows, rows or sampler.rows), self.reading.batch_size
-        return self._read(((start, min(start + size, total)) for start in range(0, total, size)), sampler)
+        return self._read(((start, min(start + size, total), 1.0) for start in range(0, total, size)), sampler)
 
     def _read(
-        self, parts: Iterator[tuple[int, int]], sampler: Sampler, embed: Embed | None = None
-    ) -> Iterator[RepresentationBatch]:
-        """Rows are gathered by a thread; numbers are made of them here, where the device's threads are at hand."""
+        self, parts: Iterator[tuple[int, int, float]], sampler: Sampler, embed: Embed | None = None
+    ) -> Generator[RepresentationBatch, None, None]:
+        """Rows are gathered by a thread; numbers are made of them here, where the device's threads are at hand.
+
+        ``parts`` are of the order's places, from and to, and how far training is there.
+        """
         with closing(self._open(sampler)) as source:
             gather = self._gathering(source, sampler, embed)
-            gathered = (gather(list(sampler.spans(start, stop))) for start, stop in parts)
-            for found in _ahead(gathered, AHEAD):
-                yield self._batch(found())
+            gathered = ((gather(list(sampler.spans(start, stop))), progress) for start, stop, progress in parts)
+            for found, progress in _ahead(gathered, AHEAD):
+                yield self._batch(found(), progress)
 
     def _gathering(
         self, source: Source, sampler: Sampler, embed: Embed | None
@@ -168,13 +171,14 @@ class BatchReader:
             self._held = Resident(self.store, self.arrays, sampler, self.reading.threads, self.reading.device)
         return self._held.following(sampler)
 
-    def _batch(self, gathered: Held) -> RepresentationBatch:
+    def _batch(self, gathered: Held, progress: float) -> RepresentationBatch:
         found = {name: value.to(self.reading.device, non_blocking=True) for name, value in gathered.items()}
         return RepresentationBatch(
             representation_BVD=decode(found["embedding"], found.get("scale")),
             row_B=found["row"],
             task_loss_BV=found.get("task_loss"),
             label_B=found["label"].long() if "label" in found else None,
+            progress_B=torch.full(found["row"].shape, progress, device=found["row"].device) if self.progress else None,
         )
 
 

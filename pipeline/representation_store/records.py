@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.errors import DamagedError
 from pipeline.faults import Quarantined
 from pipeline.many_files import file_names, read_files
 from pipeline.places import Place
-from pipeline.sealed import DamagedError, read_sealed, unseal, write_sealed
+from pipeline.sealed import read_sealed, unseal, write_sealed
 
 SUFFIX = ".json"
 TALLY = "telemetry/tally.json"  # in a store: what :mod:`pipeline.representation_store.tally` remembers of its records

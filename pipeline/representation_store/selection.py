@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.held_out import hashes
+
 if TYPE_CHECKING:
     from pipeline.representation_store.store import RepresentationStore
 
@@ -46,3 +48,28 @@ def of_keys(store: RepresentationStore, keys: NDArray[np.bytes_]) -> tuple[Mask,
             mask_N[start : start + len(key_R)] = there_R
             found_K[place_R[there_R]] = True
     return mask_N, np.concatenate([keys[~fits], wanted_K[~found_K]])
+
+
+def of_shots(store: RepresentationStore, shots: int, seed: int, among_N: Mask | None = None) -> Mask:
+    """(N,) so many rows of each class, all of a smaller one: those whose keys have the smallest hashes.
+
+    More shots contain fewer ones; another seed gives other rows.
+
+    Args:
+        store: whose rows.
+        shots: of each class.
+        seed: at least 0.
+        among_N: rows that may be chosen; None: all with a label.
+    """
+    count = sum(store.counts().values())
+    label_N, hash_N = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.uint64)
+    for start, label_R in store.column("label"):
+        label_N[start : start + len(label_R)] = label_R
+    for start, key_R in store.column("key"):  # with a salt, so that no other choice by hash goes along with this one
+        hash_N[start : start + len(key_R)] = hashes(key_R, salt=seed + 1)
+    row_L = np.flatnonzero(label_N >= 0 if among_N is None else (label_N >= 0) & among_N)
+    order_L = row_L[np.lexsort((hash_N[row_L], label_N[row_L]))]
+    rank_L = np.arange(len(order_L)) - np.searchsorted(label_N[order_L], label_N[order_L])
+    mask_N = np.zeros(count, dtype=bool)
+    mask_N[order_L[rank_L < shots]] = True
+    return mask_N

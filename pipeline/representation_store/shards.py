@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.representation_store.compression import decompress
 from pipeline.representation_store.layout import ArraySpec, StoreLayout, chunk_shape, shard_shape
+from pipeline.stale import again_if_stale
 
 _ABSENT = 2**64 - 1
 _CHECKSUM = 4  # bytes
@@ -29,6 +30,7 @@ class DamagedShardError(ValueError):
     """The bytes of a shard object are not those that were written."""
 
 
+@again_if_stale
 def read_rows(
     path: Path, layout: StoreLayout, spec: ArraySpec, *, start: int, stop: int, view: int | None = None
 ) -> NDArray[Any]:

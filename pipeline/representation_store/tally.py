@@ -20,13 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.errors import UserError
+from pipeline.errors import DamagedError, UserError
 from pipeline.files import write_bytes
 from pipeline.many_files import file_names, file_stamps, read_files
 from pipeline.places import Place
 from pipeline.representation_store.records import SUFFIX, TALLY, parse_commit
 from pipeline.run_record import RUN_COPY, RUN_RECORD, recall
-from pipeline.sealed import DamagedError
 
 FEW = 1000
 EVERY = 2 * FEW

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.errors import DamagedError
 from pipeline.files import sha256_file
 from pipeline.places import Place
 from pipeline.progress import Progress
@@ -21,7 +22,7 @@ from pipeline.representation_store.arrays import metadata
 from pipeline.representation_store.records import committed_units, record_path, withdraw_commit
 from pipeline.representation_store.store import RepresentationStore
 from pipeline.run_record import RUN_COPY, RUN_RECORD, put_aside
-from pipeline.sealed import DamagedError, read_sealed
+from pipeline.sealed import read_sealed
 
 
 @dataclass(frozen=True, kw_only=True)

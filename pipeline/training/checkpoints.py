@@ -17,10 +17,11 @@ from torch import Tensor
 
 from pipeline.config import to_plain
 from pipeline.errors import UserError
-from pipeline.files import read_json, write_bytes, write_json
+from pipeline.files import read_bytes, write_bytes
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, LinearClassifier, Summary
 from pipeline.places import Place
+from pipeline.sealed import read_open, write_sealed
 from pipeline.training.sweep import RECORD
 
 WEIGHTS = "head.safetensors"
@@ -74,7 +75,7 @@ def save_head(
         "metrics": dict(metrics),
         "sha256": sha256(data).hexdigest(),
     }
-    write_json(folder / RECORD, record)
+    write_sealed(folder / RECORD, record)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +99,9 @@ def read_checkpoint(folder: Place) -> Checkpoint:
     """
     if not (folder / RECORD).is_file():
         raise UserError(f"no head at {folder} (no {RECORD} there). Train it with `submit stage=train_head`.")
-    record = read_json(folder / RECORD)
-    data = (folder / WEIGHTS).read_bytes()
-    if sha256(data).hexdigest() != record["sha256"]:
+    record = read_open(folder / RECORD)
+    data = read_bytes(folder / WEIGHTS) if (folder / WEIGHTS).is_file() else b""
+    if sha256(data).hexdigest() != record.get("sha256"):
         raise UserError(
             f"{folder / WEIGHTS}: the bytes are not those that {RECORD} speaks of. "
             f"Remove {folder} and train again with `submit stage=train_head`, or fetch it again."

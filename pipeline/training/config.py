@@ -46,7 +46,9 @@ class TrainingConfig:
     episodes: Positive = 460  # length of training, in episodes of …
     episode_samples: Positive = 200_000  # … so many rows
     warmup_episodes: Annotated[float, Field(ge=0)] = 25  # the rate rises over these
-    steps: Positive | None = None  # length of training in steps instead; warm-up keeps its share of the whole
+    samples: Positive | None = None  # length of training in rows instead; warm-up keeps its share of the whole
+    steps: Positive | None = None  # length of training in steps instead of either
+    length: Annotated[float, Field(gt=0)] = 1.0  # times that length
     base_lr: Rate = 1e-3  # peak learning rate at a batch of 256; times √(batch_size / 256): 2.83e-3 at 2,048
     start_lr: Rate = 1e-4  # where the rise begins
     end_lr: Rate = 1e-8  # where the cosine ends
@@ -91,7 +93,8 @@ class TrainingConfig:
     @property
     def total_steps(self) -> int:
         """Steps of the whole run: 44,922 for the paper's."""
-        return self.steps or math.ceil(self.episodes * self.episode_samples / self.batch_size)
+        rows = self.samples or self.episodes * self.episode_samples
+        return math.ceil(self.length * self.steps if self.steps else self.length * rows / self.batch_size)
 
     @property
     def peak_lr(self) -> float:

@@ -56,10 +56,16 @@ def cut_batch(batch_size: int, needs: Needs, *, accumulate: int, processes: int,
         exact: the same parts for 1 to :data:`PARTS` processes.
 
     Raises:
-        UserError: there are fewer parts than processes, or fewer groups than parts; says what to set.
+        UserError: the batch is smaller than a group, there are fewer parts than processes, or fewer groups than parts;
+            says what to set.
     """
     unit = math.lcm(needs.together or 1, needs.group)  # rows that stay beside each other
-    units = max(batch_size // unit, 1)
+    units = batch_size // unit
+    if not units:
+        raise UserError(
+            f"train_head.batch_size: {batch_size} rows, but this head compares or learns from groups of {unit}. "
+            f"Set at least {unit}."
+        )
     if needs.together is None and units < accumulate:
         raise UserError(
             f"train_head.accumulate: {accumulate} parts of a batch of {batch_size} rows, but this head wants {unit} of "
@@ -77,7 +83,7 @@ def cut_batch(batch_size: int, needs: Needs, *, accumulate: int, processes: int,
     total = sum(terms)
     return Cut(
         bounds=bounds,
-        weights=tuple(term / total for term in terms) if total else (1.0,),
+        weights=tuple(term / total for term in terms),
         owners=tuple(
             rank for rank in range(processes) for _ in range(count * rank // processes, count * (rank + 1) // processes)
         ),

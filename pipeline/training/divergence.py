@@ -39,7 +39,7 @@ def refuse_divergence(done: int, loss_SM: Tensor, members: Sequence[Member], rea
         return
     first, place = bad_SM.nonzero()[0].tolist()
     step = done - len(loss_SM) + first
-    with closing(reader.batches(step, step + 1)) as batches:  # type: ignore[type-var]
+    with closing(reader.batches(step, step + 1)) as batches:
         rows = next(batches).row_B.cpu().numpy()
     if reader.mining == "head":  # its negatives were others: which ones, only the weights of that step would say
         rows = rows.reshape(-1, reader.sampler.group)[:, :2].reshape(-1)

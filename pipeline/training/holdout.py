@@ -10,25 +10,12 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UserError
 from pipeline.heads.base import Head, Needs
+from pipeline.held_out import held_out
 from pipeline.metrics.r_auroc import r_auroc
 from pipeline.metrics.retrieval import Retrieval, retrieve
 from pipeline.metrics.undefined import Undefined
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.reader import BatchReader, Reading
-
-
-def held_out(keys: NDArray[np.bytes_], share: float) -> NDArray[np.bool_]:
-    """(N,) which rows are held out: those whose key's hash falls into the first ``share`` of all hashes.
-
-    The hash (a polynomial of the bytes modulo 2⁶⁴, then SplitMix64's finaliser) knows nothing of a row's place, so the
-    same images are held out however they are packed.
-    """
-    bytes_NK = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1).astype(np.uint64)
-    powers = [pow(0x100000001B3, place + 1, 1 << 64) for place in range(bytes_NK.shape[1])]
-    hash_N = (bytes_NK * np.array(powers, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        hash_N = (hash_N ^ (hash_N >> np.uint64(shift))) * np.uint64(factor)
-    return (hash_N >> np.uint64(11)).astype(np.float64) < share * (1 << 53)
 
 
 def training_rows(store: RepresentationStore, share: float) -> NDArray[np.bool_] | None:

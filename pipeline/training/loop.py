@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,20 +23,21 @@ from pipeline.devices import device_named
 from pipeline.digests import digest
 from pipeline.heads import make_head
 from pipeline.heads.base import Head, Summary
-from pipeline.interruption import Interrupted, stop_if_asked
+from pipeline.interruption import Interrupted
 from pipeline.memory import keep_freed_memory
 from pipeline.places import Place
 from pipeline.progress import Progress, Silent
 from pipeline.representation_store import RepresentationStore
-from pipeline.representation_store.reader import BatchReader, Reading
 from pipeline.training.checkpoints import describe_head, save_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.divergence import TrainingDivergedError, refuse_divergence
 from pipeline.training.engines import make_engine
 from pipeline.training.events import training_log
-from pipeline.training.holdout import Validation, training_rows
+from pipeline.training.holdout import Validation
+from pipeline.training.initial import Initial, begin
 from pipeline.training.log import TrainingLog
-from pipeline.training.members import Member, embedder, seed_generators
+from pipeline.training.members import Member, embedder
+from pipeline.training.once import finalise, fit, make_reader
 from pipeline.training.schedule import learning_rate
 from pipeline.training.state import load_state, remove_state, save_state
 from pipeline.training.sweep import head_configs, head_folders, points
@@ -45,7 +46,6 @@ from pipeline.world import World, current_world
 __all__ = ["LOG", "TrainingDivergedError", "store_digest", "train"]
 
 LOG, LOOKS = "log.csv", "validation.csv"  # in the folder of each seed
-T = TypeVar("T")
 
 
 def store_digest(store: RepresentationStore) -> str:
@@ -61,6 +61,7 @@ def train(
     summary: Summary,
     folder: Place,
     progress: Progress,
+    initial: Initial | None = None,
 ) -> None:
     """Train one head for each seed and save it in ``<folder>/seed-<seed>``; go on where an earlier call was cut off.
 
@@ -77,10 +78,11 @@ def train(
         summary: of ``store``, see :func:`pipeline.training.summary.summarise`.
         folder: of this run.
         progress: told of samples, loss and rate.
+        initial: heads whose weights each seed starts from; None: from those that are drawn.
 
     Raises:
-        UserError: the store lacks what the head needs, ``folder`` holds the state of another run, or there are more
-            processes than can share a batch.
+        UserError: the store lacks what the head needs, the head to start from does not fit, ``folder`` holds the state
+            of another run, or there are more processes than can share a batch.
         TrainingDivergedError: a loss or a weight is not finite any more.
         LostError: another process has ended.
         Interrupted: somebody asked to stop; the state is saved.
@@ -91,10 +93,15 @@ def train(
         heads = [make_head(head, seed=seed) for _ in points(config) for seed in config.seeds]
         for one in heads:
             one.prepare(summary)
+        if initial is not None:
+            begin(heads, initial, summary, progress if world.first else Silent())
         trained = heads[0].needs.training
         metrics: Sequence[Mapping[str, float]] = [{} for _ in heads]
         if trained:
             metrics = _Run(store, heads, config, folder, world).run(progress if world.first else Silent())
+        elif world.first:
+            for one in heads:
+                fit(one, store, config, progress)
         for place, own in enumerate(head_folders(folder, config) if world.first else ()):
             save_head(
                 own,
@@ -116,16 +123,7 @@ class _Run:
         self.device = device_named(config.device, "train_head.device")
         if self.device.type == "cpu":
             keep_freed_memory()
-        self.keep = training_rows(store, config.validation_share)
-        reading = Reading(
-            batch_size=config.batch_size,
-            seed=config.data_seed,
-            window=config.window,
-            memory=int(config.memory_gb * 1e9),
-            threads=config.threads,
-            device=self.device,
-        )
-        self.reader = BatchReader(store, heads[0].needs, reading, keep=self.keep)
+        self.reader, self.keep = make_reader(store, heads[0].needs, config)
         self.members = [Member(head, own, self.device) for head, own in zip(heads, head_configs(config), strict=True)]
         self.engine = make_engine(self.members, config, world)
         self.embed = embedder(self.members, current=self.engine.current)
@@ -151,8 +149,7 @@ class _Run:
             self._steps(start, progress)
             self.engine.finish()
             for member in self.members:  # in every process: it takes no longer, and none waits for another
-                seed_generators(member.head.seed, self.device)
-                member.head.eval().finalise(_until_asked(self.reader.once()))
+                finalise(member.head, lambda: self.reader, self.config, progress)
         if not self.world.first:
             return [{} for _ in self.members]
         return [self._metrics(member, log) for member, log in zip(self.members, self.logs, strict=True)]
@@ -165,7 +162,7 @@ class _Run:
         if self.reader.left_out:
             progress.say(f"train_head: {self.reader.left_out}.")
         made = self.reader.batches(start, total, self.engine.rows, self.embed)
-        with closing(made) as batches, closing(bar):  # type: ignore[type-var]
+        with closing(made) as batches, closing(bar):
             for done in range(start + 1, total + 1):
                 rates = [learning_rate(member.config, done - 1) for member in self.members]
                 line = done % config.log_every == 0 or done == total
@@ -244,9 +241,3 @@ class _Run:
             found = self.validation.look(member.head)
             values |= {name: value for name, value in found.items() if math.isfinite(value)}
         return values
-
-
-def _until_asked(items: Iterable[T]) -> Iterator[T]:
-    for item in items:
-        stop_if_asked()
-        yield item

@@ -17,7 +17,9 @@ class Member:
     """One head in training.
 
     Attributes:
-        parameters: that are trained; those of two axes and more first, which decay.
+        parameters: that change in training; those of two axes and more first, which decay.
+        shares: of those of them that follow the batches instead of the optimiser, by their place, what is kept in a
+            step (:attr:`Head.running`).
         autocast: whether its loss is computed in bfloat16.
     """
 
@@ -25,6 +27,9 @@ class Member:
         self.head, self.config, self.device = head.to(device).train(), config, device
         trained = [parameter for parameter in self.head.parameters() if parameter.requires_grad]
         self.parameters = sorted(trained, key=lambda parameter: parameter.ndim < 2)
+        names = {id(parameter): name for name, parameter in self.head.named_parameters()}
+        kept = (head.running.get(names[id(parameter)]) for parameter in self.parameters)
+        self.shares = {place: share for place, share in enumerate(kept) if share is not None}
         self.autocast = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
 
     def loss(self, rows: RepresentationBatch) -> LossOutput:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from pipeline.digests import canonical_json, difference
 from pipeline.errors import UserError
 from pipeline.fetching import local_copy
-from pipeline.files import sweep_partials, write_bytes
+from pipeline.files import read_bytes, sweep_partials, write_bytes
 from pipeline.places import Place
 
 if TYPE_CHECKING:  # how far a run is, is known without torch
@@ -72,7 +72,7 @@ def load_state(folder: Place, meaning: Mapping[str, Any], world: World) -> tuple
     with world.together():
         if world.first and path.exists():
             with local_copy(path) as local:
-                data = local.read_bytes()
+                data = read_bytes(local)
     data = world.share(data)
     if data is None:
         return 0, {}, None

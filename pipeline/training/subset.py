@@ -5,18 +5,21 @@ from __future__ import annotations
 import difflib
 import hashlib
 import io
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from pipeline.class_lists import class_list
 from pipeline.config import config
 from pipeline.errors import UserError
+from pipeline.files import read_bytes
 from pipeline.places import Place
-from pipeline.representation_store.selection import of_classes, of_keys, of_units
+from pipeline.representation_store.selection import of_classes, of_keys, of_shots, of_units
 
 if TYPE_CHECKING:
     from pipeline.representation_store import RepresentationStore
@@ -29,10 +32,22 @@ SHOWN = 3  # names in a message
 class SubsetConfig:
     """The rows that are trained on: those to which everything that is set here applies."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"shots", "shots_seed"})
+
     only_classes: str | tuple[int | str, ...] | None = None  # names or indices; or a class list, as dataset.class_list
     only_units: tuple[int | str, ...] | None = None  # indices, or patterns of the tars' names (00*.tar)
     only_keys: Place | None = None  # a file of keys: text, one a line, or .npy
     only_rows: Place | None = None  # a file of rows of the store, counted from 0: text, one a line, or .npy (or bools)
+    # few-shot: of the rows left by what is set above, so many of each class, chosen by a hash of their keys; the
+    # evaluation leaves them out
+    shots: Annotated[int, Field(ge=1)] | None = None
+    shots_seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0  # another one chooses other rows
+
+
+def has_parts(subset: SubsetConfig) -> bool:
+    """Whether a part is named of which shots are taken."""
+    named = (subset.only_classes, subset.only_units, subset.only_keys, subset.only_rows)
+    return any(one is not None for one in named)
 
 
 def content(subset: SubsetConfig) -> Mapping[str, str]:
@@ -69,15 +84,46 @@ def limit(store: RepresentationStore, subset: SubsetConfig) -> RepresentationSto
         chosen["only_keys"] = _keys(store, subset.only_keys)
     if subset.only_rows is not None:
         chosen["only_rows"] = _rows(store, subset.only_rows)
-    if not chosen:
+    if not chosen and subset.shots is None:
         return store
-    both = np.logical_and.reduce(list(chosen.values()))
+    both = np.logical_and.reduce(list(chosen.values())) if chosen else None
+    if subset.shots is not None:
+        chosen["shots"] = of_shots(store, subset.shots, subset.shots_seed, among_N=both)
+        both = chosen["shots"]
+    assert both is not None
     if not both.any():
         each = ", ".join(f"train_head.{name} {int(mask.sum()):,}" for name, mask in chosen.items())
         raise UserError(
             f"{store.path}: the subset to train on has no row. Of {len(both):,} rows, each key alone leaves: {each}."
         )
     return store.limited(both)
+
+
+def keys_left_out(store: RepresentationStore, subset: SubsetConfig) -> frozenset[bytes]:
+    """Keys that an evaluation on the same dataset leaves out: with ``shots``, those that are trained on.
+
+    Raises:
+        UserError: as :func:`limit`.
+    """
+    if subset.shots is None:
+        return frozenset()
+    taken_N = limit(store, subset).takes_part
+    assert taken_N is not None
+    return frozenset(key for start, key_R in store.column("key") for key in key_R[taken_N[start : start + len(key_R)]])
+
+
+def keys_trained_on(store: RepresentationStore, subset: SubsetConfig, keys: NDArray[np.bytes_]) -> frozenset[bytes]:
+    """Of some keys, those of rows that are trained on; the keys of the store are read unit by unit and not held.
+
+    Raises:
+        UserError: as :func:`limit`.
+    """
+    taken_N = limit(store, subset).takes_part
+    found: set[bytes] = set()
+    for start, key_R in store.column("key"):
+        mine_R = key_R if taken_N is None else key_R[taken_N[start : start + len(key_R)]]
+        found.update(mine_R[np.isin(mine_R, keys)].tolist())
+    return frozenset(found)
 
 
 def _classes(store: RepresentationStore, choice: str | Sequence[int | str]) -> list[int]:
@@ -169,7 +215,7 @@ def _list(place: Place, name: str) -> NDArray[Any]:
         if found.ndim != 1:
             raise UserError(f"train_head.{name}: {place} has the shape {found.shape}; one dimension is wanted.")
         return np.asarray(found)
-    lines = [line for line in (line.strip() for line in data.split(b"\n")) if line]
+    lines = [line for line in (line.strip() for line in data.removeprefix(BOM_UTF8).split(b"\n")) if line]
     if not lines:
         raise UserError(f"train_head.{name}: {place} is empty.")
     return np.array(lines)
@@ -177,7 +223,7 @@ def _list(place: Place, name: str) -> NDArray[Any]:
 
 def _read(place: Place, name: str) -> bytes:
     try:
-        return bytes(place.read_bytes())
+        return read_bytes(place)
     except (FileNotFoundError, IsADirectoryError):
         raise UserError(f"train_head.{name}: no file at {place}.") from None
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
+from pipeline.backbones import make_backbone
+from pipeline.heads import make_head
 from pipeline.heads.base import LinearClassifier, Needs, Summary
+from pipeline.places import Place
+from pipeline.probing.saved import load_probe
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.reader import BatchReader, Reading
 
@@ -43,3 +50,23 @@ def summarise(store: RepresentationStore, classifier: LinearClassifier | None = 
         scale=max(variance, 0.0) ** 0.5,
         classifier=classifier,
     )
+
+
+def frozen_classifier(probe: Place | None, backbone: Mapping[str, Any]) -> LinearClassifier | None:
+    """The classifier over a backbone's representations: a probe on all rows, or the backbone's own, which it may lack.
+
+    Args:
+        probe: folder of the probe; None = the backbone's own classifier.
+        backbone: as for :func:`pipeline.backbones.make_backbone`.
+
+    Raises:
+        UserError: there is no probe, or it is damaged.
+    """
+    return make_backbone(backbone).classifier() if probe is None else load_probe(probe)
+
+
+def classifier_for(
+    head: Mapping[str, Any], probe: Place | None, backbone: Mapping[str, Any]
+) -> LinearClassifier | None:
+    """:func:`frozen_classifier` for a head that needs it; None for another."""
+    return frozen_classifier(probe, backbone) if make_head(head).needs.classifier else None

@@ -43,8 +43,9 @@ class Sums:
     def within(self, terms: Iterable[Gradients]) -> dict[int, Gradients]:
         """Add the gradients of this process's parts, each as soon as it can be; what remains, by first part."""
         held: dict[int, Gradients] = {}
-        for part, term in zip(self.mine, terms, strict=True):
-            held[part] = term
+        coming = iter(terms)
+        for part in self.mine:
+            held[part] = next(coming)
             for left, right, last in self.order:
                 if last == part and (left, right) in self.inside:
                     torch._foreach_add_(held[left], held.pop(right))

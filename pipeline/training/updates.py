@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,9 +24,12 @@ class Updates:
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
         self.parameters: list[Tensor] = [parameter for member in members for parameter in member.parameters]
+        self.running = [
+            (member.parameters[place], share) for member in members for place, share in member.shares.items()
+        ]
         self.clip_norm = members[0].config.clip_norm
         self.optimizer = make_optimizer(members, capturable=members[0].device.type == "cuda")
-        self.average = Average(self.parameters, members[0].config.ema)
+        self.average = Average(optimised(members), members[0].config.ema)
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """The learning rate of each member from now on."""
@@ -43,8 +46,9 @@ class Updates:
             parameter.grad = gradient
         if self.clip_norm is not None:
             for member in self.members:
-                torch.nn.utils.clip_grad_norm_(member.parameters, self.clip_norm)
+                torch.nn.utils.clip_grad_norm_(optimised([member]), self.clip_norm)
         self.optimizer.step()
+        follow(self.running)
         for parameter in self.parameters:
             parameter.grad = None
         self.average.follow()
@@ -52,23 +56,44 @@ class Updates:
     def state(self) -> dict[str, Tensor]:
         """What the next step needs: ``<member>.optimizer.<parameter>.<name>`` and ``<member>.average.<parameter>``."""
         found: dict[str, Tensor] = {}
-        for name, parameter in zip(parameter_names(self.members, "optimizer"), self.parameters, strict=True):
+        for name, parameter in zip(optimised_names(self.members, "optimizer"), optimised(self.members), strict=True):
             found |= {f"{name}.{key}": value for key, value in self.optimizer.state[parameter].items()}
-        return {**found, **self.average.state(parameter_names(self.members, "average"))}
+        return {**found, **self.average.state(optimised_names(self.members, "average"))}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what :meth:`state` gave."""
-        for name, parameter in zip(parameter_names(self.members, "optimizer"), self.parameters, strict=True):
+        for name, parameter in zip(optimised_names(self.members, "optimizer"), optimised(self.members), strict=True):
             self.optimizer.state[parameter] = {
                 key: tensors[f"{name}.{key}"].to(parameter.device, copy=True) for key in MOMENTS
             }
-        self.average.restore(tensors, parameter_names(self.members, "average"))
+        self.average.restore(tensors, optimised_names(self.members, "average"))
 
 
-def parameter_names(members: Sequence[Member], what: str) -> list[str]:
-    """``<member>.<what>.<place>`` for each parameter of each member, a member after the other."""
+@torch.no_grad()
+def follow(running: Iterable[tuple[Tensor, float]]) -> None:
+    """p ← m·p + gradient, for parameters that an optimiser leaves alone and their m, as heads' ``running`` has it."""
+    for parameter, share in running:
+        assert parameter.grad is not None
+        parameter.mul_(share).add_(parameter.grad)
+
+
+def optimised(members: Sequence[Member]) -> list[Tensor]:
+    """The parameters that the optimiser changes, of a member after the other."""
     return [
-        f"{place}.{what}.{index}" for place, member in enumerate(members) for index in range(len(member.parameters))
+        parameter
+        for member in members
+        for place, parameter in enumerate(member.parameters)
+        if place not in member.shares
+    ]
+
+
+def optimised_names(members: Sequence[Member], what: str) -> list[str]:
+    """``<member>.<what>.<place>`` for each of :func:`optimised`."""
+    return [
+        f"{number}.{what}.{place}"
+        for number, member in enumerate(members)
+        for place in range(len(member.parameters))
+        if place not in member.shares
     ]
 
 
@@ -92,7 +117,7 @@ def _groups(members: Sequence[Member]) -> list[dict[str, object]]:
     """
     groups: dict[tuple[float, float], dict[str, object]] = {}
     for place, member in enumerate(members):
-        for parameter in member.parameters:
+        for parameter in optimised([member]):
             decay = member.config.weight_decay if parameter.ndim >= 2 else 0.0
             empty: dict[str, object] = {"params": [], "weight_decay": decay, "member": place}
             group = groups.setdefault((member.config.base_lr, decay), empty)

@@ -121,7 +121,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(stages, "__path__", [str(folder)])
 
     configs = tmp_path / "configs"
-    for part in ("head", "cluster"):
+    for part in ("head", "cluster", "recipe"):
         shutil.copytree(cluster.compose.CONFIGS / part, configs / part)
     shutil.copy(cluster.compose.CONFIGS / "config.yaml", configs)
     files = {

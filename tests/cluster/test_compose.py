@@ -6,7 +6,9 @@ import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
+from cluster import compose as module
 from cluster.compose import compose
+from cluster.overrides import read
 from pipeline.errors import UserError
 
 
@@ -65,6 +67,7 @@ def test_all_that_is_wrong_is_said_at_once(house: Path) -> None:
     [
         ("++evaluate.compare=[l2]", "unknown head 'l2'."),
         ("++evaluate.datasets=pairs", "evaluate.datasets: write a list of names, e.g. evaluate.datasets=[pairs]."),
+        ("++evaluate.compare=[random,elk,random]", "evaluate.compare: random stands there twice."),
         ("++dataset=3", "the config does not compose: "),
         ("++data_root=${nowhere}", "the config does not compose: Interpolation key 'nowhere' not found"),
         ("~head.nope", "the config does not compose: Could not delete from config. 'head.nope' does not exist."),
@@ -82,3 +85,52 @@ def test_hydra_keeps_no_state(house: Path) -> None:
     compose([])
     assert set(ConfigStore.instance().repo) == before
     assert not GlobalHydra.instance().is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "times"),
+    [
+        ([], 1),
+        (["evaluate.datasets=[]", "evaluate.compare=[loss_prediction_l2]"], 1),
+        (["evaluate.datasets=[pairs_unseen]", "downstream.pairs_unseen.root=/there"], 1),
+        (["++evaluate.datasets=[]"], 1),  # as the command line writes it
+        (["++evaluate={datasets: []}"], 3),  # this way of writing is not looked at
+        (["experiment=other"], 1),
+    ],
+)
+def test_a_guess_of_the_names_saves_time_and_changes_nothing(
+    house: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], times: int
+) -> None:
+    calls = []
+    composing = module._hydra
+    monkeypatch.setattr(module, "_hydra", lambda *given: calls.append(given) or composing(*given))
+    found = compose(overrides)
+    assert len(calls) == times
+    monkeypatch.setattr(module, "_as_guessed", lambda *given: None)
+    assert compose(overrides) == found
+
+
+def test_a_recipe_decides_what_is_not_given(house: Path) -> None:
+    head = compose([]).experiment.head
+    assert head["group"] == compose(["recipe=paper"]).experiment.head["group"] == 2
+    fast = compose(["recipe=fast"]).experiment
+    assert fast.head["group"] > 2
+    assert compose(["recipe=fast", "++head.group=4"]).experiment.head["group"] == 4
+    assert compose(["recipe=fast", "++recipe.group=5"]).experiment.head["group"] == 5
+    with pytest.raises(UserError, match=r"recipe\.size: unknown key"):
+        compose(["++recipe.size=5"])
+
+
+def test_an_experiment_knows_how_it_was_asked_for(house: Path, tmp_path: Path) -> None:
+    composed = compose(["experiment=other", "++evaluate.datasets=[]"], folders=[tmp_path])
+    words = ("--config-dir", str(tmp_path), "experiment=other", "evaluate.datasets=[]")
+    assert composed.experiment.settings == words
+    again = read(["stage=evaluate", *words])
+    assert compose(again.overrides, folders=again.folders) == composed
+    assert "settings" not in composed.resolved
+
+
+def test_where_an_experiment_runs_is_not_of_how_it_was_asked_for(house: Path) -> None:
+    """A report that names its command has the same bytes from a cluster as from a laptop."""
+    composed = compose(["cluster=slurm", "++cluster.time=20", "++runs_root=/scratch", "experiment=other"])
+    assert composed.experiment.settings == ("experiment=other",)

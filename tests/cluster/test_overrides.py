@@ -32,7 +32,7 @@ def test_short_key_is_qualified_by_its_only_owner() -> None:
             ["stage=train", "sedes=[1]"],
             "unknown key 'sedes'. Did you mean 'seeds'? Valid: backbone, beside, broken, cluster, compare, data_root, "
             "dataset, downstream, evaluate, experiment, failing, gather, head, interrupt, name, output, probe, "
-            "release, runs_root, seed, seeds, terminate, train, units.",
+            "recipe, release, runs_root, seed, seeds, terminate, train, units.",
         ),
         (
             ["stage=trian"],
@@ -44,13 +44,13 @@ def test_short_key_is_qualified_by_its_only_owner() -> None:
         ),
         (
             ["stauts"],
-            "unknown verb 'stauts'. Did you mean 'status'? Valid: cancel, compact, logs, merge, plan, quarantine, "
-            "retry, status, submit, verify.",
+            "unknown verb 'stauts'. Did you mean 'status'? Valid: cancel, compact, leaderboard, logs, merge, plan, "
+            "quarantine, retry, status, submit, verify.",
         ),
         (
             ["stage=train", "--fast"],
-            "cannot read '--fast': settings are written key=value. Verbs: cancel, compact, logs, merge, plan, "
-            "quarantine, retry, status, submit, verify; they come first.",
+            "cannot read '--fast': settings are written key=value. Verbs: cancel, compact, leaderboard, logs, merge, "
+            "plan, quarantine, retry, status, submit, verify; they come first.",
         ),
         (
             ["stage=train,gather"],

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -242,3 +245,69 @@ def test_a_reader_who_has_read_enough_sees_no_traceback() -> None:
     _, error = process.communicate()
     assert error == b""
     assert process.returncode == 1
+
+
+def test_what_the_system_refuses_is_one_line_and_the_command_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(number: int) -> Any:
+        def run(request: Any) -> int:
+            raise OSError(number, os.strerror(number), "/a/disk/file")
+
+        return lambda name: run
+
+    monkeypatch.setattr("cluster.submit.verb", refuse(errno.ENOSPC))
+    assert main(["stage=pack", "experiment=demo_digits"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert "No space left on device: /a/disk/file" in said[0]
+    assert said[1:] == ["  submit stage=pack experiment=demo_digits"]
+    main(["leaderboard", "runs=[a]", "into=b"])
+    assert capsys.readouterr().err.splitlines()[1:] == ["  submit leaderboard 'runs=[a]' into=b"]
+    monkeypatch.setattr("cluster.submit.verb", refuse(errno.ENOENT))
+    with pytest.raises(FileNotFoundError):  # a fault of the program
+        main(["stage=pack", "experiment=demo_digits"])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("can't start new thread"), "can't start new thread: too many processes or threads"),
+        (MemoryError(), "out of memory"),
+        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "Resource temporarily unavailable"),  # of fork
+        (OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), "/mnt/x"), "not connected: /mnt/x"),  # of FUSE
+    ],
+)
+def test_too_few_threads_or_too_little_memory_are_no_fault_of_the_program(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(request: Any) -> int:
+        raise error
+
+    monkeypatch.setattr("cluster.submit.verb", lambda name: run)
+    assert main(["stage=pack", "experiment=demo_digits"]) == 1
+    line, again = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert again == "  submit stage=pack experiment=demo_digits"
+
+
+def test_with_closed_outputs_the_work_is_done_and_the_exit_code_says_so(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it after `>&-`
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["stage=gather"]) == 0
+    assert main(["stage=gather", "failing=['1']", "seed=1"]) == 1
+    assert len(list((here / "runs").glob("*/*.done"))) == 5
+
+
+def test_what_somebody_else_has_done_can_be_read_where_nothing_can_be_written(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path, data: bytes) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    assert main(["stage=gather"]) == 0
+    monkeypatch.setattr("cluster.executors.base.write_bytes", refuse)
+    monkeypatch.setattr("cluster.progress.append_text", refuse)
+    assert main(["stage=gather"]) == 0
+    assert "nothing to do" in capsys.readouterr().err

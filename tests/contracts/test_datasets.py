@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.annotations import load_annotations, save_annotations
 from pipeline.datasets import dataset_class, dataset_names, make_dataset
 from pipeline.errors import UserError
 from pipeline.images.decode import decode
 from pipeline.images.packing import PackJob, open_packed
 from pipeline.progress import Silent
-from tests import published
+from tests import published, published_judged
 
 RNG = np.random.default_rng(0)
 
@@ -55,11 +56,11 @@ def idx(root):
         (root / name).write_bytes(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + values.tobytes())
 
 
-def webdataset(root):
+def webdataset(root, classes=("ant", "bee")):
     for tar in range(2):
-        members = [m for i in range(4) for m in ((f"k{tar}{i}.png", png()), (f"k{tar}{i}.cls", b"%d" % (i % 2)))]
-        write_tar(root / f"{tar}.tar", members)
-    (root / "classes.txt").write_text("ant\nbee\n")
+        images = [(f"k{tar}{i}", b"%d" % (i % len(classes))) for i in range(4)]
+        write_tar(root / f"{tar}.tar", [m for key, cls in images for m in ((f"{key}.png", png()), (f"{key}.cls", cls))])
+    (root / "classes.txt").write_text("".join(f"{name}\n" for name in classes))
 
 
 def index_file(root):
@@ -82,33 +83,51 @@ def foods(root):
         (root / f"package/assets/{letter}{number:03d}.jpeg").write_bytes(png())
 
 
+def held_out(root):
+    webdataset(root, classes=("ant", "bee", "cat"))
+    (root / "keys.txt").write_text("".join(f"k{tar}{i}\n" for tar in range(2) for i in range(3)))
+
+
+def voted(kind):
+    return lambda root: published_judged.make_voted(kind, root)
+
+
 #: dataset → what makes a small one in an empty folder, and further keys of its config ({root} is the folder)
 BUILDERS = {
+    "benthic": (voted("benthic"), {}),
     "caltech101": (published.make_caltech101, {}),
     "cars196": (published.make_cars196, {}),
     "cifar10": (published.make_cifar10, {}),
     "cifar100": (published.make_cifar100, {}),
+    "cifar10h": (published_judged.make_cifar10h, {}),
     "class_tars": (class_tars, {}),
     "cub200": (published.make_cub200, {}),
     "digit_pairs": (lambda root: None, {"images_per_class": 1}),
+    "digits": (lambda root: (root / "three.txt").write_text("0\n4\n7\n"), {"class_list": "{root}/three.txt"}),
     "dtd": (published.make_dtd, {}),
     "fashion_mnist": (idx, {}),
     "flowers102": (published.make_flowers102, {}),
+    "part_of_tars": (held_out, {"keys": "{root}/keys.txt", "label_classes": "{root}/classes.txt"}),
     "idx": (idx, {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte"}),
     "ifct": (foods, {}),
     "image_folder": (folders, {}),
+    "imagenet1k_real": (published_judged.make_imagenet1k_real, {}),
     "index_file": (index_file, {}),
     "lfw": (published.make_lfw, {}),
     "mnist": (published.make_mnist, {}),
+    "msls": (published_judged.make_msls, {"part": "all", "cities": ["cph", "sf", "zurich"]}),
     "openclipart": (lambda root: folders(root / "usr/share/openclipart/png", count=20), {}),
     "oxford_pets": (published.make_oxford_pets, {}),
+    "pig": (voted("pig"), {}),
     "sop": (published.make_sop, {}),
     "sun397": (published.make_sun397, {}),
     "svhn": (published.make_svhn, {}),
+    "treeversity1": (voted("treeversity1"), {}),
+    "turkey": (voted("turkey"), {}),
     "tuxpaint": (stamps, {}),
     "webdataset": (webdataset, {"class_list": "{root}/classes.txt"}),
 }
-NEEDS_NO_FOLDER = {"digit_pairs"}  # generated
+NEEDS_NO_FOLDER = {"digit_pairs", "digits"}  # generated
 
 
 def values(kind, root):
@@ -195,6 +214,28 @@ def test_it_can_be_packed(dataset, kind, tmp_path):
     packed = open_packed(tmp_path / "packed")
     assert packed.class_names == tuple(dataset.class_names())
     assert sum(unit.samples for unit in packed.units) == len(dataset)
+
+
+def test_what_is_known_beyond_labels_is_of_its_images_and_is_kept_with_the_tars(dataset, kind, tmp_path):
+    annotations = dataset.annotations()
+    if annotations is None:
+        pytest.skip("nothing is known beyond labels")
+    keys = [image.key for image in dataset.images()]
+    assert sorted(annotations.keys) == sorted(keys)
+    assert annotations.votes_NA is not None or annotations.relevance is not None
+    if annotations.votes_NA is not None:
+        assert (annotations.votes_NA >= 0).all()
+        assert len(set(annotations.vote_names)) == len(annotations.vote_names) == annotations.votes_NA.shape[1]
+    save_annotations(annotations, tmp_path)
+    again = load_annotations(tmp_path).of(keys[::-1][:5])
+    expected = annotations.of(keys[::-1][:5])
+    assert again.keys == expected.keys
+    assert again.vote_names == expected.vote_names
+    if expected.votes_NA is not None:
+        np.testing.assert_array_equal(again.votes_NA, expected.votes_NA)
+    if expected.relevance is not None:
+        for name, values in expected.relevance.arrays().items():
+            np.testing.assert_array_equal(again.relevance.arrays()[name], values)
 
 
 def test_splits_where_there_are_any(dataset, kind, tmp_path):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import torch
-import yaml
+from omegaconf import OmegaConf
 
 from cluster.compose import CONFIGS, options
 from pipeline.heads import head_names, make_head
@@ -20,11 +20,20 @@ from pipeline.training.checkpoints import load_head, save_head
 from pipeline.training.config import TrainingConfig
 from pipeline.training.members import Member
 from pipeline.training.teams import team_up
+from pipeline.training.updates import Updates
 from tests.toys import toy_heads
 
 WIDTH, CLASSES = 12, 5
 
-SETTINGS = {name: yaml.safe_load((CONFIGS / "head" / f"{name}.yaml").read_text()) for name in options("head")}
+
+def settings_of(name):
+    """What stands in the file, with what it takes over from the recipe."""
+    files = {"recipe": "recipe/paper", "head": f"head/{name}"}
+    whole = {key: OmegaConf.load(CONFIGS / f"{file}.yaml") for key, file in files.items()}
+    return OmegaConf.to_container(OmegaConf.create(whole), resolve=True)["head"]
+
+
+SETTINGS = {name: settings_of(name) for name in options("head")}
 
 
 def generator(seed=0):
@@ -71,6 +80,7 @@ def make_batch(head, rows, seed=0):
         row_B=torch.arange(rows),
         task_loss_BV=torch.rand(rows, needs.views, generator=generator(seed + 1)) if needs.task_loss else None,
         label_B=label_B if needs.labels else None,
+        progress_B=torch.full((rows,), 0.25) if needs.progress else None,
     )
 
 
@@ -228,14 +238,13 @@ def test_a_batch_of_one_has_a_finite_loss(name):
 def test_a_few_steps_lower_the_loss(name):
     head = ready(name).train()
     batch = make_batch(head, 64)
-    optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
+    updates = Updates([Member(head, TrainingConfig(device="cpu", precision="fp32"), torch.device("cpu"))])
+    updates.set_rates([1e-3])
     losses = []
     for _ in range(30):
-        optimizer.zero_grad()
         torch.manual_seed(0)
         loss = head.loss(batch).total
-        loss.backward()
-        optimizer.step()
+        updates.run(list(torch.autograd.grad(loss, updates.parameters)))
         losses.append(loss.item())
     assert losses[-1] < losses[0]
 
@@ -253,6 +262,25 @@ def test_save_and_load_gives_the_same_bits(name, tmp_path):
     assert before.primary == after.primary
     for key, value in before.uncertainty.items():
         assert torch.equal(value, after.uncertainty[key])
+
+
+@heads
+def test_the_pass_after_training_leaves_a_head_that_can_be_used_and_saved(name, tmp_path):
+    """Rows come one by one, not in the groups of the sampling."""
+    head, x_BD = ready(name).eval(), torch.randn(9, WIDTH, generator=generator())
+    head.finalise(make_batch(head, 60, seed) for seed in (0, 1))
+    save_head(tmp_path, head, SUMMARY, store="0" * 64, training={}, metrics={})
+    before, after = head(x_BD), load_head(tmp_path)(x_BD)
+    for key, value in before.uncertainty.items():
+        assert value.isfinite().all()
+        assert torch.equal(value, after.uncertainty[key])
+
+
+@trained
+def test_what_follows_the_batches_is_a_parameter(name):
+    head = ready(name).train()
+    assert set(head.running) <= set(dict(head.named_parameters()))
+    assert all(0 <= share <= 1 for share in head.running.values())
 
 
 @heads

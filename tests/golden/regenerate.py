@@ -1,4 +1,5 @@
-"""Write the golden files anew: ``python tests/golden/regenerate.py`` from the root, after a change that is meant."""
+"""Write the golden files and the pages of methods anew: ``python tests/golden/regenerate.py`` from the root, after a
+change that is meant."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER.parent.parent))
+ROOT = FOLDER.parent.parent
+METHODS = ROOT / "docs" / "methods"
+sys.path.insert(0, str(ROOT))
 
 from omegaconf import OmegaConf  # noqa: E402
 
 from cluster.compose import compose, options  # noqa: E402
+from tests.golden.methods import pages  # noqa: E402
 
 
 def resolved(experiment: str) -> str:
@@ -23,3 +27,8 @@ def resolved(experiment: str) -> str:
 if __name__ == "__main__":
     for name in options("experiment"):
         (FOLDER / f"{name}.yaml").write_text(resolved(name), encoding="utf-8")
+    METHODS.mkdir(exist_ok=True)
+    for old in METHODS.glob("*.md"):
+        old.unlink()
+    for name, text in pages().items():
+        (METHODS / name).write_text(text, encoding="utf-8")

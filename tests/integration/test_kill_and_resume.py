@@ -93,4 +93,4 @@ def test_training_that_is_told_to_end_saves_its_state_and_goes_on_there(calm: Pa
             head = f"seed-{seed}/{name}"
             assert sha256_file(one(tmp_path, "train_head") / head) == sha256_file(one(calm, "train_head") / head)
     logged = [line.split(",")[0] for line in (one(tmp_path, "train_head") / "seed-0/log.csv").read_text().splitlines()]
-    assert logged == ["step", *(str(line) for line in range(10, 401, 10))]
+    assert logged == ["step", *(str(line) for line in range(20, 401, 20))]

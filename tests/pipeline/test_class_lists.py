@@ -47,7 +47,7 @@ def test_a_list_that_nobody_ships() -> None:
 
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "classes.txt"
-    path.write_text("oak\n ash \r\nyew\n", encoding="utf-8")
+    path.write_text("oak\n ash \r\nyew\n", encoding="utf-8-sig")  # as some editors begin a file
     assert class_list(str(path), WHERE) == class_list(path, WHERE) == class_list(["oak", "ash", "yew"], WHERE)
     path.write_text("")
     assert class_list(path, WHERE) == ()

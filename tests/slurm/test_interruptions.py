@@ -66,16 +66,21 @@ def time_limit(make: Make, lab: Lab) -> Run:
     return run
 
 
-def scancel(make: Make, lab: Lab) -> Run:
-    run = make()
-    run.submit()
-    run.wait_until_all_work()
+def cancelled_and_sent_again(run: Run, lab: Lab) -> Run:
+    """Once it has gone by itself."""
     lab.run("scancel", run.task())
     lab.wait_for(lambda: not run.is_queued(), LONG, "the cancelled job to go")
     run.slow.unlink()
     run.submit()
     run.wait_for_end()
     return run
+
+
+def scancel(make: Make, lab: Lab) -> Run:
+    run = make()
+    run.submit()
+    run.wait_until_all_work()
+    return cancelled_and_sent_again(run, lab)
 
 
 def scancel_as_the_time_ends(make: Make, lab: Lab) -> Run:
@@ -85,12 +90,7 @@ def scancel_as_the_time_ends(make: Make, lab: Lab) -> Run:
     run.submit()
     run.wait_until_all_work()
     lab.run("scancel", "--signal=USR2", run.task())
-    lab.run("scancel", run.task())
-    lab.wait_for(lambda: not run.is_queued(), LONG, "the cancelled job to go")
-    run.slow.unlink()
-    run.submit()
-    run.wait_for_end()
-    return run
+    return cancelled_and_sent_again(run, lab)
 
 
 def hold_and_release(make: Make, lab: Lab) -> Run:

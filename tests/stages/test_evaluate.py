@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import re
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,9 @@ import pytest
 import torch
 
 import stages.base
+from pipeline.datasets import check_dataset
 from pipeline.errors import UserError
+from pipeline.files import read_json, write_bytes
 from pipeline.heads import make_head
 from pipeline.places import Place
 from pipeline.progress import Silent
@@ -21,12 +26,13 @@ from pipeline.training.checkpoints import load_head, save_head
 from pipeline.training.config import Sweep
 from pipeline.training.summary import summarise
 from pipeline.training.sweep import head_folders
-from stages.base import Experiment, Stage, Status, Unit, make_stage
-from stages.evaluate import complete
+from stages._evaluated import Evaluated
+from stages.base import Experiment, Stage, Status, Unit, complete, make_stage
 from stages.train_head import TrainHead
-from tests import published
+from tests import published, published_judged
 
 RANKING = {"kind": "loss_prediction"}
+ANALYSES = ("extremes", "histograms", "rejection", "r_auroc")
 L2 = {"kind": "loss_prediction", "objective": "l2"}
 
 
@@ -82,13 +88,14 @@ def make_experiment(root: Path) -> Experiment:
         dataset={"kind": "digit_pairs", "name": "digits", "images_per_class": 1},
         backbone={"model": "test_vit", "weights": "random", "num_classes": 0, "size": 64, "compute": "fp32"},
         head=RANKING,
+        settings=("experiment=small", "evaluate.datasets=[unseen]"),
         downstream={"unseen": {"kind": "digit_pairs", "name": "u", "split": "unseen", "images_per_class": 4}},
         compare={"ranking": RANKING, "l2": L2},
         stages={
             "pack": classes["pack"](min_tars=2),
             "cache": classes["cache"](random_views=1, workers=1),
             "train_head": TrainHead.Config(seeds=(0, 1)),
-            "evaluate": classes["evaluate"](upstream_rows=40, extremes=3, device="cpu"),
+            "evaluate": classes["evaluate"](upstream_rows=40, analyses=ANALYSES, device="cpu"),
         },
     )
 
@@ -125,7 +132,8 @@ def test_what_is_written(finished: Experiment) -> None:
     together = json.loads((stage.folder / "results.json").read_text())
     assert together["digest"] == stage.digest
     upstream, unseen = together["results"]
-    assert unseen == json.loads((stage.folder / "results" / "unseen.json").read_text())
+    alone = json.loads((stage.folder / "results" / "unseen.json").read_text())
+    assert {**unseen, "seal": alone["seal"]} == {**alone, "analyses": unseen["analyses"]}
     assert (upstream["role"], unseen["role"]) == ("upstream", "downstream")
     assert (upstream["counts"]["rows"], upstream["counts"]["stored"]) == (40, 70)
     assert (unseen["counts"]["classes"], unseen["counts"]["lone"], unseen["counts"]["counted"]) == (30, 0, 120)
@@ -143,9 +151,14 @@ def test_what_is_written(finished: Experiment) -> None:
         if item["seeds"]:
             assert item["non_interference"] == {"embedding_identical": True, "recall_at_1_identical": True}
     assert (stage.folder / "table.md").read_text().count("\n| ") == 2 * 5
-    assert len(list((stage.folder / "thumbnails" / "unseen").iterdir())) == 6
-    assert (stage.folder / "report.html").read_text().count('src="data:image/jpeg') == 6
+    assert unseen["analyses"].keys() == {"extremes", "histograms", "rejection"}
+    assert together["comparisons"].keys() == {"r_auroc"}
+    assert len(list((stage.folder / "analyses" / "unseen" / "extremes").iterdir())) == 24
+    assert (stage.folder / "report.html").read_text().count('src="data:image/jpeg') == 24
     assert stage.summary()[-1] == f"evaluate: {stage.folder / 'report.html'}"
+    told = "submit stage=evaluate experiment=small &#39;evaluate.datasets=[unseen]&#39;"
+    assert f"<code>{told}</code>" in (stage.folder / "report.html").read_text()
+    assert make_stage("evaluate", replace(finished, settings=())).folder == stage.folder, "they decide nothing"
     assert any("loss_prediction" in line and "unseen" in line for line in stage.summary())
 
 
@@ -192,7 +205,7 @@ def test_another_head_touches_no_image(finished: Experiment, monkeypatch: pytest
 
     monkeypatch.setattr("pipeline.images.packed.read_tar", no_images)
     monkeypatch.setattr("pipeline.images.packing.write_tar", no_images)
-    stages_ = {**finished.stages, "evaluate": replace(finished.stages["evaluate"], extremes=0)}
+    stages_ = {**finished.stages, "evaluate": replace(finished.stages["evaluate"], analyses=("histograms",))}
     other = replace(finished, head=L2, compare={}, stages=stages_)
     stage = make_stage("evaluate", other)
     stage.prepare()
@@ -203,10 +216,14 @@ def test_another_head_touches_no_image(finished: Experiment, monkeypatch: pytest
     assert first["scores"] == before["contenders"][1]["scores"]
 
 
-def test_the_same_bytes_again(finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = replace(finished.stages["evaluate"], output=tmp_path / "again")
+def test_the_same_bytes_again_also_with_faiss(
+    finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    elsewhere = replace(finished.stages["evaluate"], output=tmp_path / "again", search="faiss")
     stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": elsewhere}))
     monkeypatch.setattr("pipeline.report.style.DOTS", 40)
+    monkeypatch.setattr("pipeline.metrics.nearest.candidates", None)  # calling ours would be an error
     run_all(stage)
     original = make_stage("evaluate", finished).folder
     files = sorted(path.relative_to(original) for path in original.rglob("*") if path.is_file())
@@ -215,8 +232,63 @@ def test_the_same_bytes_again(finished: Experiment, tmp_path: Path, monkeypatch:
     assert different == []
 
 
+def test_faiss_that_is_not_installed_is_said_before_any_work(
+    finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    config = replace(finished.stages["evaluate"], output=tmp_path / "run", search="faiss")
+    stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
+    with pytest.raises(UserError, match=r"pip install 'hedgerow\[faiss\]'"):
+        stage.plan()
+
+
+def test_an_analysis_that_is_added_takes_the_stored_scores(
+    finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(*args: Any) -> None:
+        raise AssertionError("scored again")
+
+    def stage_with(*analyses: str) -> Stage:
+        config = replace(finished.stages["evaluate"], output=tmp_path / "run", analyses=analyses)
+        return make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
+
+    monkeypatch.setattr("pipeline.report.style.DOTS", 40)
+    run_all(stage_with("histograms"))
+    page = tmp_path / "run" / "report.html"
+    assert stage_with("histograms").status().done == 2
+    assert "R@1 of the images that are kept" not in page.read_text()
+    monkeypatch.setattr("pipeline.evaluation.scoring.run_head", again)
+    monkeypatch.setattr("pipeline.evaluation.scoring.retrieve", again)
+    stage = stage_with("histograms", "rejection", "r_auroc")
+    assert stage.digest == make_stage("evaluate", finished).digest
+    assert (len(stage.plan()), stage.status().done) == (2, 0)
+    run_all(stage)
+    assert (stage.plan(), stage.status().done) == ([], 2)
+    assert "R@1 of the images that are kept" in page.read_text()
+    original = make_stage("evaluate", finished).folder
+    for name in ("analyses/unseen/rejection.json", "comparisons/r_auroc.json", "plots/unseen_rejection.png"):
+        assert (tmp_path / "run" / name).read_bytes() == (original / name).read_bytes()
+    assert stage_with("histograms").status().done == 2, "fewer analyses are no other evaluation"
+    with pytest.raises(UserError, match=r"unknown analysis 'histogram'. Did you mean 'histograms'"):
+        stage_with("histogram").plan()
+
+
+def test_a_damaged_file_of_an_analysis_is_found_and_made_again(finished: Experiment, tmp_path: Path) -> None:
+    config = replace(finished.stages["evaluate"], output=tmp_path / "run", analyses=("extremes",))
+    stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
+    stage.prepare()
+    stage.run(stage.plan()[1], Silent())
+    assert stage.verify(Silent()) == []
+    image = tmp_path / "run" / "analyses" / "unseen" / "extremes" / "least_certain_03.jpg"
+    good = image.read_bytes()
+    image.write_bytes(good[:-1])
+    assert ["least_certain_03.jpg" in problem for problem in stage.verify(Silent())] == [True]
+    stage.run(stage.plan()[1], Silent())
+    assert (image.read_bytes() == good, [unit.id for unit in stage.plan()]) == (True, ["upstream"])
+
+
 def test_a_damaged_table_is_found_and_made_again(finished: Experiment, tmp_path: Path) -> None:
-    config = replace(finished.stages["evaluate"], output=tmp_path / "run", extremes=0)
+    config = replace(finished.stages["evaluate"], output=tmp_path / "run", analyses=())
     stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
     stage.prepare()
     stage.run(stage.plan()[1], Silent())
@@ -231,11 +303,47 @@ def test_a_damaged_table_is_found_and_made_again(finished: Experiment, tmp_path:
     assert table.read_bytes() == good
 
 
+def test_what_is_damaged_is_found_wherever_it_is_and_made_again(
+    finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody who asks how far it is meets an error; verify names each file, and the same command makes its bytes."""
+    monkeypatch.setattr("pipeline.report.style.DOTS", 40)
+    stage = make_stage("evaluate", finished)
+    config = replace(finished.stages["evaluate"], output=tmp_path / "run")
+    copy = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
+    shutil.copytree(stage.folder, tmp_path / "run")
+    cut, flipped = (
+        ("results/upstream.json", "comparisons/r_auroc.json"),
+        ("analyses/unseen/extremes.json", "results.json"),
+    )
+    pages = ("report.html", "plots/r_auroc.png")
+    assert copy.verify(Silent()) == []
+    good = {name: (tmp_path / "run" / name).read_bytes() for name in (*cut, *flipped, *pages)}
+    for name in cut:
+        (tmp_path / "run" / name).write_bytes(good[name][: len(good[name]) // 2])
+    for name in flipped:
+        (tmp_path / "run" / name).write_bytes(re.sub(rb"0\.[0-8]", rb"0.9", good[name], count=1))
+    assert (copy.status().done, [unit.id for unit in copy.plan()]) == (0, ["upstream", "unseen"])
+    said = copy.verify(Silent())
+    assert len(said) == len(cut + flipped)
+    assert all(any(name in line for line in said) for name in cut + flipped), said
+    run_all(copy)
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in good} == good
+    for name in pages:
+        (tmp_path / "run" / name).write_bytes(good[name][:-1])
+    said = copy.verify(Silent())
+    assert [name in line for name, line in zip(sorted(pages), said, strict=True)] == [True, True]
+    assert copy.status().done == 1, "the report is made again"
+
+
 def test_nothing_counts_as_done_before_the_report(
     finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.report.write_report", lambda *args: None)
-    config = replace(finished.stages["evaluate"], output=tmp_path / "run", extremes=0, upstream_rows=0)
+    def page(folder: Path, *rest: Any) -> None:
+        write_bytes(folder / "report.html", b"")
+
+    monkeypatch.setattr("pipeline.report.build.write_report", page)
+    config = replace(finished.stages["evaluate"], output=tmp_path / "run", analyses=(), upstream_rows=0)
     stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
     stage.prepare()
     assert [unit.id for unit in stage.plan()] == ["unseen"]
@@ -251,6 +359,40 @@ def test_a_head_that_is_not_trained(finished: Experiment) -> None:
         make_stage("evaluate", replace(finished, compare={"wide": wide})).plan()
     with pytest.raises(UserError, match=r"Run: submit stage=train_head$"):
         make_stage("evaluate", replace(finished, head=wide)).plan()
+
+
+def test_the_dataset_that_heads_are_trained_on_is_no_test_under_another_name(finished: Experiment) -> None:
+    """It is refused; with few shots the rest of it is a test, and what was trained on is left out under any name."""
+    again = {**finished.dataset, "name": "again"}
+    experiment = replace(finished, downstream={"again": again, "part": {**again, "images_per_class": 3}})
+    with pytest.raises(UserError, match=r"evaluate.datasets: again is the very dataset that heads are trained on"):
+        make_stage("evaluate", experiment).plan()
+    few = replace(experiment, stages={**finished.stages, "train_head": TrainHead.Config(seeds=(0, 1), shots=1)})
+    left_out = [Evaluated(few)._left_out(unit) for unit in ("upstream", "again", "part")]
+    assert len(left_out[0]) == 70
+    assert left_out == [left_out[0]] * 3
+
+
+def test_images_that_heads_are_trained_on_are_no_test_in_another_part_either(finished: Experiment) -> None:
+    """`split` is `all` unless it is said: the unseen third of a folder all of which trains was reported as unseen."""
+    folder = {"kind": "image_folder", "name": "f", "root": "birds", "class_folds": 3}
+    for ours, theirs in (("all", "unseen"), ("seen", "all"), ("seen", "seen")):
+        experiment = replace(
+            finished, dataset={**folder, "split": ours}, downstream={"test": {**folder, "split": theirs}}
+        )
+        with pytest.raises(UserError, match=r"test is the very dataset .* or a part of it.*dataset\.split=seen"):
+            make_stage("evaluate", experiment).plan()
+    split = replace(finished, dataset={**folder, "split": "seen"}, downstream={"test": {**folder, "split": "unseen"}})
+    assert Evaluated(split).seen() == []
+
+    more = replace(finished, downstream={"more": {**finished.dataset, "images_per_class": 2}})
+    assert Evaluated(more).seen() == []  # not by its settings, but by what it holds
+    complete(Evaluated(more).cache_of("more"), Silent())
+    with pytest.raises(UserError, match="70 of the 140 images of more are images that heads are trained on, the"):
+        Evaluated(more).rows("more")
+    part = replace(more, stages={**finished.stages, "train_head": TrainHead.Config(seeds=(0, 1), only_units=(0,))})
+    left = len(Evaluated(part).rows("more").keys)
+    assert 70 < left < 140  # what the part does not train on
 
 
 def test_nothing_to_evaluate(finished: Experiment) -> None:
@@ -291,3 +433,54 @@ def test_another_config_in_the_same_folder_is_refused(finished: Experiment) -> N
     stage = make_stage("evaluate", replace(finished, stages={**finished.stages, "evaluate": config}))
     with pytest.raises(UserError, match=r'config\.metric: "cosine" → "l2"'):
         stage.prepare()
+
+
+def test_a_part_of_a_dataset_gets_the_views_that_are_asked_for_and_votes_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.report.style.DOTS", 20)
+    base = make_experiment(tmp_path)
+    published_judged.make_voted("turkey", tmp_path / "data/turkey", count=1)
+    turkey = check_dataset({"kind": "turkey", "root": str(tmp_path / "data/turkey")})
+    evaluate = replace(
+        base.stages["evaluate"],
+        upstream_rows=0,
+        views=("blur_1", "crop_50"),
+        views_of=("unseen",),
+        view_rows=7,
+        analyses=("interventions", "crop_test", "annotators"),
+    )
+    experiment = replace(
+        base,
+        downstream={**base.downstream, "turkey": turkey},
+        compare={},
+        stages={**base.stages, "evaluate": evaluate},
+    )
+    complete(make_stage("train_head", experiment), Silent())
+    stage = make_stage("evaluate", experiment)
+    run_all(stage)
+    records = {
+        name: read_json(stage.folder / f"analyses/{name}.json")
+        for name in (
+            "unseen/interventions",
+            "unseen/crop_test",
+            "unseen/annotators",
+            "turkey/interventions",
+            "turkey/annotators",
+        )
+    }
+    assert records["unseen/interventions"]["values"]["rows"] == 7
+    assert records["unseen/interventions"]["values"]["views"] == {"blur": ["blur_1"], "crop": ["crop_50"]}
+    assert records["unseen/crop_test"]["values"]["sizes"] == [50]
+    assert "nobody voted" in records["unseen/annotators"]["absent"]
+    assert "has no view blur_" in records["turkey/interventions"]["absent"]
+    assert records["turkey/annotators"]["values"]["voted"] == 9
+    views = stage.evaluated.cache_of_views("unseen")
+    store = RepresentationStore.open(views.folder / "store")
+    assert store.layout.views == ("center", "blur_1", "crop_50")
+    whole = RepresentationStore.open(stage.evaluated.cache_of("unseen").folder / "store")
+    part = {tuple(np.round(row, 2)) for row in store.representations(view=0)[:, :4]}
+    assert part <= {tuple(np.round(row, 2)) for row in whole.representations(view=0)[:, :4]}  # of the same images
+    stages_with = {**experiment.stages, "evaluate": replace(evaluate, views_of=("nothing",))}
+    with pytest.raises(UserError, match=r"evaluate\.views_of: nothing is not among"):
+        make_stage("evaluate", replace(experiment, stages=stages_with)).plan()

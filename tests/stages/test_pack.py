@@ -1,6 +1,8 @@
 """The pack stage: units, resuming, refusals, and datasets that need no packing."""
 
+import contextlib
 import io
+import re
 
 import numpy as np
 import pytest
@@ -87,6 +89,28 @@ def test_another_config_in_the_same_folder_is_refused(stage, tmp_path):
     run(stage(output=output))
     with pytest.raises(UserError, match=r"config\.min_tars: 4 → 5"):
         stage(output=output, min_tars=5).prepare()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "plan.json", "records/00001.json"])
+@pytest.mark.parametrize("how", ["cut", "changed"])
+def test_a_damaged_record_is_named_and_made_again(stage, name, how):
+    """Who asks how far it is meets no error but one that says so."""
+    pack = stage()
+    run(pack)
+    path = pack.folder / name
+    good = path.read_bytes()
+    path.write_bytes(good[: len(good) // 2] if how == "cut" else re.sub(rb"\d\d", b"77", good, count=1))
+    if (name, how) == ("plan.json", "changed"):  # it is read no more once there is a manifest, and was compared before
+        assert stage().status().total == 4
+        return
+    with contextlib.suppress(UserError):
+        stage().status()
+    problems = stage().verify(Silent())
+    assert problems == [] if name == "plan.json" else name in problems[0]
+    run(stage())
+    assert (pack.folder / "manifest.json").exists()
+    assert name == "plan.json" or path.read_bytes() == good
+    assert (stage().verify(Silent()), stage().status().done) == ([], 4)
 
 
 def test_verify_and_mend(stage):

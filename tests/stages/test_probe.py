@@ -19,6 +19,7 @@ from pipeline.probing.saved import load_probe
 from pipeline.probing.settings import fold_of
 from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore, StoreLayout, UnitInfo, UnitRows, fit_rows
+from pipeline.training.subset import SubsetConfig, keys_left_out
 from stages.base import Experiment, Stage, Status
 from stages.probe import Probe
 
@@ -28,7 +29,10 @@ STREAM = {"solver": "stream", "memory_gb": 1e-9, "l2": [0.1, 0.01], "min_steps":
 SOLVERS = pytest.mark.parametrize("solver", [{}, STREAM], ids=["exact", "stream"])
 
 
-def write_store(path: Path, *, classifier: bool = False, informative: bool = True) -> RepresentationStore:
+def write_store(
+    path: Path, *, classifier: bool = False, informative: bool = True, only: frozenset[str] | None = None
+) -> RepresentationStore:
+    """Of rows whose keys are not in ``only``, the embedding is another and the label is not told."""
     rows, chunk_rows = fit_rows(max(COUNTS), WIDTH, "float16")
     layout = StoreLayout(
         units=tuple(UnitInfo(name=f"{unit:05d}.tar") for unit in range(len(COUNTS))),
@@ -46,13 +50,18 @@ def write_store(path: Path, *, classifier: bool = False, informative: bool = Tru
         label_R = rng.integers(CLASSES, size=count).astype(np.int32)
         embedding_RVD = 3 + centre_CD[label_R][:, None] + rng.normal(size=(count, 2, WIDTH))
         label_R[:: max(count, 1)] = -1  # the first row of each unit is unlabelled
+        keys = [f"u{unit}/{row}" for row in range(count)]
+        if only is not None:
+            other_R = np.array([key not in only for key in keys], dtype=bool)
+            label_R[other_R] = -1
+            embedding_RVD[other_R] = rng.normal(size=(other_R.sum(), 2, WIDTH))
         store.write_unit(
             unit,
             UnitRows(
                 embedding_RVD=embedding_RVD.astype(np.float32),
                 view_params_RVP=np.zeros((count, 2, 1), np.float32),
                 label_R=label_R,
-                keys=[f"u{unit}/{row}" for row in range(count)],
+                keys=keys,
                 scores={},
             ),
         )
@@ -144,6 +153,50 @@ def test_nothing_leaks(make_stage: Callable[..., Probe], tmp_path: Path) -> None
     assert seen_NV[labelled_N].mean() > chance + 0.15
     assert abs(unseen_NV[labelled_N].mean() - chance) < 4 * np.sqrt(chance * (1 - chance) / labelled_N.sum())
     assert store.load("task_loss")[labelled_N].mean() > np.log(CLASSES)
+
+
+@SOLVERS
+def test_with_shots_nothing_of_the_other_rows_is_known(
+    solver: dict[str, Any], make_stage: Callable[..., Probe], tmp_path: Path
+) -> None:
+    """Without their labels and with other embeddings, all probes and what is said of the shots have the same bytes."""
+    store = write_store(tmp_path / "a/cache/store")
+    taken = keys_left_out(store, SubsetConfig(shots=10, shots_seed=3))
+    write_store(tmp_path / "b/cache/store", only=frozenset(key.decode() for key in taken))
+    stages, stores = [], []
+    for where in ("a", "b"):
+        stages.append(make_stage(where, folds=2, shots=10, shots_seed=3, **solver))
+        complete(stages[-1])
+        stores.append(RepresentationStore.open(tmp_path / where / "cache/store"))
+    one, other = ({path.name: path.read_bytes() for path in stage.folder.glob("*.safetensors")} for stage in stages)
+    assert len(one) == 3
+    assert one == other
+    label_N, other_N = (store.load("label") for store in stores)
+    shots_N = np.isin(np.array(store.keys(), dtype="S"), list(taken))
+    assert ((other_N >= 0) == shots_N).all()
+    loss_NV, other_NV = (store.load("task_loss") for store in stores)
+    assert np.isfinite(loss_NV[label_N >= 0]).all(), "the others are scored as well, by probes that never saw them"
+    assert (loss_NV[shots_N] == other_NV[shots_N]).all()
+    facts = read_json(stages[0].folder / "probe.json")
+    assert facts["rows"] == shots_N.sum() == 10 * CLASSES
+    assert (facts["out_of_fold_rows"], facts["unlabelled_rows"]) == (sum(COUNTS) - 2, 2)
+    assert (facts["classes_without_rows"], facts["classes_within_one_fold"]) == (0, 0)
+    assert facts["task_loss"]["center"] == pytest.approx(loss_NV[label_N >= 0, 0].mean(), rel=1e-5)
+
+
+def test_fields_that_came_later_leave_the_folders_of_probes_that_do_not_use_them(
+    make_stage: Callable[..., Probe],
+) -> None:
+    assert make_stage().meaning()["config"].keys().isdisjoint({"shots", "shots_seed"})
+    assert make_stage(shots=2).meaning()["config"]["shots"] == 2
+
+
+def test_one_shot_is_too_few_and_what_helps_is_said(make_stage: Callable[..., Probe], tmp_path: Path) -> None:
+    write_store(tmp_path / "a/cache/store")
+    stage = make_stage(folds=2, shots=1, held_out=0.01)
+    stage.prepare()
+    with pytest.raises(UserError, match=r"too few to fit.*Take more probe\.shots, or set fewer probe\.folds"):
+        stage.run(stage.plan()[0], Silent())
 
 
 @SOLVERS

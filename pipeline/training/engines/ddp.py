@@ -20,7 +20,7 @@ from pipeline.training.config import TrainingConfig
 from pipeline.training.engines.base import Engine
 from pipeline.training.members import Member
 from pipeline.training.sums import Gradients, Sums
-from pipeline.training.teams import Alone, Computed, Team, team_up
+from pipeline.training.teams import Alone, Team, team_up
 from pipeline.training.updates import Updates
 from pipeline.world import World
 
@@ -89,14 +89,12 @@ class Ddp(Engine):
 
     def _held(self, parts: Sequence[RepresentationBatch], step: int) -> tuple[list[dict[int, Gradients]], Tensor]:
         """The gradients of the own parts, as far as they can be added here, and the losses (own parts, M, K)."""
-        computed: list[list[Computed]] = [[] for _ in self._teams]
+        values: list[list[Tensor]] = [[] for _ in self._teams]
         held = [
             self.sums.within(self._terms(team, parts, step, into))
-            for team, into in zip(self._teams, computed, strict=True)
+            for team, into in zip(self._teams, values, strict=True)
         ]
-        self.losses.names = computed[0][0].names
-        losses = [torch.cat([found.values_MK for found in part]) for part in zip(*computed, strict=True)]
-        return held, torch.stack(losses)
+        return held, torch.stack([torch.cat(part) for part in zip(*values, strict=True)])
 
     def _team_up(self, rows: RepresentationBatch, step: int) -> None:
         self._try = False
@@ -106,8 +104,13 @@ class Ddp(Engine):
         self.notes.append(f"{heads} {how}")
 
     def _terms(
-        self, team: Team, parts: Sequence[RepresentationBatch], step: int, into: list[Computed]
+        self, team: Team, parts: Sequence[RepresentationBatch], step: int, into: list[Tensor]
     ) -> Iterator[Gradients]:
+        """The gradients of the parts, one after the other; nothing of them is kept here once they are given away."""
         for part, rows in zip(self.cut.mine(self.world.rank), parts, strict=True):
-            into.append(team.compute(rows, step=step, part=part, weight=self.cut.weights[part]))
-            yield into[-1].gradients
+            found = team.compute(rows, step=step, part=part, weight=self.cut.weights[part])
+            self.losses.names = found.names
+            into.append(found.values_MK)
+            gradients = [found.gradients]
+            del found
+            yield gradients.pop()

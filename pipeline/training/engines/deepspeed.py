@@ -24,7 +24,7 @@ from pipeline.training.config import TrainingConfig
 from pipeline.training.engines._zero import Zero, import_deepspeed
 from pipeline.training.engines.base import Engine
 from pipeline.training.members import Member
-from pipeline.training.updates import MOMENTS, parameter_names
+from pipeline.training.updates import MOMENTS, optimised_names
 from pipeline.world import World
 
 
@@ -42,6 +42,11 @@ class DeepSpeed(Engine):
             raise UserError(
                 "train_head.engine=deepspeed: there is no process group of torch.distributed, which DeepSpeed needs "
                 "for one process too. `submit` makes one; elsewhere call torch.distributed.init_process_group first."
+            )
+        if members[0].shares:
+            raise UserError(
+                "train_head.engine=deepspeed: this head has state that follows the batches, which this engine does not "
+                "carry. Set train_head.engine=auto."
             )
         self.deepspeed = import_deepspeed()
         there, wanted = self.deepspeed.accelerator.get_accelerator().device_name(), members[0].device.type
@@ -87,13 +92,13 @@ class DeepSpeed(Engine):
         with self._in_step():
             self._put_back()
             found = self._head_state()
-            names = iter(parameter_names(self.members, "optimizer"))
+            names = iter(optimised_names(self.members, "optimizer"))
             for head in self.heads:
                 for moments in head.moments():
                     name = next(names)
                     if self.world.first:
                         found |= {f"{name}.{key}": value for key, value in moments.items()}
-        averages = self.average.state(parameter_names(self.members, "average"))
+        averages = self.average.state(optimised_names(self.members, "average"))
         shapes = [parameter.shape for member in self.members for parameter in member.parameters]
         found |= {name: value.reshape(shape) for (name, value), shape in zip(averages.items(), shapes, strict=False)}
         return found
@@ -102,7 +107,7 @@ class DeepSpeed(Engine):
         """As :class:`Engine` says."""
         self._restore_heads(tensors)
         self._averages = dict(tensors)
-        names = iter(parameter_names(self.members, "optimizer"))
+        names = iter(optimised_names(self.members, "optimizer"))
         self._moments = [
             [{key: tensors[f"{name}.{key}"] for key in MOMENTS} for name in islice(names, len(member.parameters))]
             for member in self.members
@@ -134,7 +139,7 @@ class DeepSpeed(Engine):
         trained = [parameter for head in self.heads for parameter in head.copy.parameters]
         self.average = Average(trained, self.config.ema)
         if self._averages:
-            self.average.restore(self._averages, parameter_names(self.members, "average"))
+            self.average.restore(self._averages, optimised_names(self.members, "average"))
         self._moments, self._averages = [], {}
 
     def _put_back(self) -> None:

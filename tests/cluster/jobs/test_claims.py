@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -121,3 +123,35 @@ def test_what_another_took_over_is_not_given_back(tmp_path: Path, claims: Claims
     held = read_claim(tmp_path / FOLDER / "u.0", 0)
     assert held is not None
     assert held.claim == other
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_where_there_are_no_hard_links_one_gets_it_too(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*names: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    one, other = Claims(tmp_path, task="1"), Claims(tmp_path, task="2")
+    mine = one.take("u")
+    assert isinstance(mine, Claim)
+    held = other.take("u")
+    assert isinstance(held, Held)
+    assert held.claim == mine
+    one.close()
+    assert isinstance(other.take("u"), Claim)
+    other.close()
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_without_a_thread_for_the_heartbeat_it_can_still_be_closed(
+    claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        claims.take("u")
+    claims.close()

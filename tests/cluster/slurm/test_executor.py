@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.chain import chain
 from cluster.compose import compose
 from cluster.executors.base import Outcome, Submission
 from cluster.executors.slurm import Slurm
@@ -47,8 +48,8 @@ def submit(tmp_path: Path, cluster: Commands) -> Submit:
     def run(*stages: str, root: Path | None = None, **site: object) -> Outcome:
         values = {"cpus_per_task": 2, "units_per_task": 2, "code": "installed", **site}
         made = Slurm(parse(Slurm.Config, values, "cluster"), Silent())
-        chain = {name: stage(root or tmp_path / "runs", name) for name in stages}
-        return made.submit(Submission(stages=chain, resolved={}, command="submit stage=…"))
+        links = {name: stage(root or tmp_path / "runs", name) for name in stages}
+        return made.submit(Submission(stages=links, resolved={}, command="submit stage=…"))
 
     return run
 
@@ -118,6 +119,23 @@ def test_stages_wait_for_each_other(tmp_path: Path, submit: Submit, cluster: Com
     assert "--kill-on-bad-exit=1" in script(train)
     assert "--nodes=1\n" in script(pack)
     assert len(pack.jobs[0].work) == 1
+
+
+def test_heads_wait_for_what_they_read_and_not_for_each_other(tmp_path: Path, cluster: Commands) -> None:
+    heads = ["evaluate.compare=[elk,cross_entropy]", "train_head.tuned=true"]
+    experiment = replace(compose([*SMALL, *heads]).experiment, runs_root=tmp_path)
+    links = chain(["pack", "cache", "tune", "train_head", "evaluate"], experiment)
+    made = Slurm(parse(Slurm.Config, {"cpus_per_task": 1, "code": "installed"}, "cluster"), Silent())
+    assert made.submit(Submission(stages=links, resolved={}, command="submit stage=…")).failed == {}
+    found = {name: next(submissions(jobs_folder(one))) for name, one in links.items()}
+    job = {name: record.jobs[0].id for name, record in found.items()}
+    after = {name: {*record.after} for name, record in found.items()}
+    assert after["pack"] == set()
+    assert after["cache"] == {job["pack"]}
+    for head in ("", " head=elk", " head=cross_entropy"):
+        assert after[f"tune{head}"] == {job["cache"]}
+        assert after[f"train_head{head}"] == {job["cache"], job[f"tune{head}"]}
+    assert after["evaluate"] == {id for name, id in job.items() if name.startswith("train_head")} | {job["cache"]}
 
 
 def running(cluster: Commands, *tasks: str, state: str = "RUNNING", reason: str = "None") -> None:

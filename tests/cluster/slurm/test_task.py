@@ -200,7 +200,7 @@ def test_a_unit_longer_than_the_time_limit_is_given_up(
     """If a whole limit went into it alone, and it does not go on where it was."""
     stage.act, stage.resumes_units = interrupt(signal.SIGUSR2), resumes
     made = runner(tmp_path, units=[first, "b"], minutes=10)
-    made.began -= 9 * 60
+    made.notice.began -= 9 * 60
     assert made.run() == AGAIN
     known = deaths(tmp_path / "jobs", "b")
     assert len(known) == counted

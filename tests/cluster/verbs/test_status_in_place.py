@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cluster.jobs.claims import FOLDER as CLAIMS
-from cluster.jobs.claims import Claim
+from cluster.jobs.claims import Claim, Claims
 from cluster.jobs.in_place import FOLDER, AtWork
 from cluster.jobs.journal import read_journal
 from cluster.submit import main
@@ -115,3 +116,15 @@ def test_nothing_is_noted_where_there_is_no_place_for_it() -> None:
     working.begin(unit("1"))
     working.end(unit("1"), None)
     working.close()
+
+
+def test_what_cannot_be_noted_is_left_out_and_the_work_goes_on(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("cluster.jobs.journal.append_text", refuse)
+    monkeypatch.setattr("cluster.progress.append_text", refuse)
+    monkeypatch.setattr(Claims, "_create", refuse)
+    assert main(["stage=gather", "units=2"]) == 0
+    assert len(list(Path("runs").glob("gather-*/*.done"))) == 2
+    assert main(["stage=gather", "units=3", "interrupt='1'"]) == 130  # and not the disk's refusal

@@ -1,6 +1,8 @@
 """Folders of images, and the clip art's package."""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +93,21 @@ def test_openclipart_finds_its_folder_in_the_package_or_itself(tree, inside):
 def test_openclipart_says_how_to_get_it(tmp_path):
     with pytest.raises(UserError, match=r"apt-get download openclipart-png && dpkg-deb -x"):
         make_dataset({"kind": "openclipart", "root": str(tmp_path / "no")}).check()
+
+
+def test_a_file_that_the_system_does_not_give_is_named_and_the_others_can_be_read(tree, monkeypatch):
+    dataset = folder(tree({"cats": 2, "dogs": 2}))
+    sources = [image.source for image in dataset.images()]
+    plain = Path.read_bytes
+
+    def refuse(self):
+        if self.name == "1.png" and self.parent.name == "cats":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return plain(self)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    place = sources.index("cats/1.png")
+    assert [image.source for image in dataset.part(0, place)] == sources[:place]
+    with pytest.raises(UserError, match=r"image_folder: cats/1\.png cannot be read \(Permission denied\)"):
+        list(dataset.part(place, place + 1))
+    assert [image.source for image in dataset.part(place + 1, 4)] == sources[place + 1 :]

@@ -1,30 +1,46 @@
 """Datasets read from the files that their authors publish, on small copies of that layout."""
 
 import re
+from collections import Counter
 
 import pytest
 
 from pipeline.datasets import dataset_class
 from pipeline.errors import UserError
-from tests import published
+from tests import published, published_judged
 from tests.published import found, read
 
 #: kind → what must be said is missing in a folder that is empty
 NEEDED = {
+    "benthic": ("annotations.json", "fold5", "Benthic.zip"),
     "caltech101": ("101_ObjectCategories",),
     "cars196": ("devkit/cars_meta.mat", "cars_annos.mat"),
     "cifar10": ("test_batch.bin", "batches.meta.txt", "cifar-10-binary.tar.gz"),
     "cifar100": ("test.bin", "fine_label_names.txt", "cifar-100-binary.tar.gz"),
+    "cifar10h": ("test_batch.bin", "cifar10h-counts.npy"),
     "cub200": ("images.txt", "image_class_labels.txt", "classes.txt"),
     "dtd": ("test1.txt",),
     "flowers102": ("imagelabels.mat", "setid.mat", "jpg"),
+    "imagenet1k_real": ("real.json", "ILSVRC2012_img_val.tar"),
     "lfw": ("lfw.tgz",),
     "mnist": ("t10k-images-idx3-ubyte",),
     "oxford_pets": ("annotations/test.txt", "images"),
+    "pig": ("annotations.json", "fold5", "Pig.zip"),
     "sop": ("Ebay_test.txt",),
     "sun397": ("Testing_01.txt", "ClassName.txt"),
     "svhn": ("test_32x32.mat",),
+    "treeversity1": ("annotations.json", "fold5", "Treeversity1.zip"),
+    "turkey": ("annotations.json", "fold5", "Turkey.zip"),
 }
+JUDGED = {"benthic", "cifar10h", "imagenet1k_real", "pig", "treeversity1", "turkey"}  # more than a label is known
+
+
+def make(kind, root):
+    """A small copy."""
+    if kind not in JUDGED:
+        return getattr(published, f"make_{kind}")(root)
+    builder = getattr(published_judged, f"make_{kind}", None)
+    return builder(root) if builder else published_judged.make_voted(kind, root)
 
 
 @pytest.mark.parametrize("kind", NEEDED)
@@ -48,7 +64,7 @@ def test_an_empty_folder_and_none_say_what_is_expected_and_where_it_is_published
 
 @pytest.mark.parametrize("kind", NEEDED)
 def test_root_may_be_the_folder_itself(kind, tmp_path):
-    folder = getattr(published, f"make_{kind}")(tmp_path)
+    folder = make(kind, tmp_path)
     assert list(read(kind, folder).images()) == list(read(kind, tmp_path).images())
 
 
@@ -153,7 +169,7 @@ def test_the_kept_listing_is_made_anew_when_a_list_changes(tmp_path):
 
 @pytest.mark.parametrize("kind", [kind for kind in NEEDED if len(dataset_class(kind).about.sizes) > 1])
 def test_the_parts_are_parts_of_all_and_have_no_image_in_common(kind, tmp_path):
-    getattr(published, f"make_{kind}")(tmp_path)
+    make(kind, tmp_path)
     names = [name for name in dataset_class(kind).about.sizes if name != "all"]
     parts = [found(read(kind, tmp_path, part=name)) for name in names]
     everything = found(read(kind, tmp_path, part="all"))
@@ -196,8 +212,58 @@ def test_caltech101_leaves_the_background_out_unless_it_is_asked_for(tmp_path):
     published.make_caltech101(tmp_path)
     dataset = read("caltech101", tmp_path)
     assert dataset.class_names() == ["Faces", "accordion", "yin_yang"]
-    assert dataset.left_out()["in BACKGROUND_Google, which is no class"] == 3
+    assert dataset.left_out()["in BACKGROUND_Google, which is no class"] == 32
     assert "BACKGROUND_Google" in read("caltech101", tmp_path, background=True).class_names()
+
+
+def test_caltech101_draws_so_many_of_each_class_to_train(tmp_path):
+    published.make_caltech101(tmp_path)
+    train, test = (read("caltech101", tmp_path, part=part) for part in ("train", "test"))
+    assert Counter(found(train).values()) == {"Faces": 30, "accordion": 30, "yin_yang": 30}
+    assert Counter(found(test).values()) == {"Faces": 2, "accordion": 2, "yin_yang": 2}
+    assert train.left_out()["not in train"] == 6
+    few = read("caltech101", tmp_path, part="train", train_per_class=5, background=True)
+    assert Counter(found(few).values()) == {"BACKGROUND_Google": 5, "Faces": 5, "accordion": 5, "yin_yang": 5}
+    assert {name for name in found(few) if "BACK" not in name} < set(found(train)), "fewer are the first of more"
+    numbers = {
+        name: {source[-8:] for source in found(few) if source.startswith(name)} for name in ("Faces", "yin_yang")
+    }
+    assert numbers["Faces"] != numbers["yin_yang"], "drawn, not the same numbers of each class"
+
+
+def test_caltech101_takes_vtabs_split_from_a_list(tmp_path):
+    folder = published.make_caltech101(tmp_path)
+    said = r"101_ObjectCategories has no caltech101_tfds_test\.txt.*pipeline/datasets/caltech101\.py says how"
+    with pytest.raises(UserError, match=said):
+        read("caltech101", tmp_path, part="vtab_test")
+    listed = ["faces/image_0003.jpg", "Faces/image_0007.jpg", "background_google/image_0001.jpg"]  # TFDS: lower case
+    published.text(tmp_path / "caltech101_tfds_test.txt", *listed)
+    expected = {"Faces/image_0003.jpg": "Faces", "Faces/image_0007.jpg": "Faces"}
+    assert found(read("caltech101", tmp_path, part="vtab_test")) == expected
+    background = {"BACKGROUND_Google/image_0001.jpg": "BACKGROUND_Google"}
+    assert found(read("caltech101", tmp_path, part="vtab_test", background=True)) == expected | background
+    (tmp_path / "caltech101_tfds_test.txt").rename(folder / "caltech101_tfds_train.txt")
+    assert found(read("caltech101", tmp_path, part="vtab_train")) == expected
+    published.text(folder / "caltech101_tfds_train.txt", "faces/image_0099.jpg")
+    with pytest.raises(UserError, match=r"caltech101_tfds_train\.txt lists faces/image_0099\.jpg, which is not in"):
+        read("caltech101", tmp_path, part="vtab_train")
+
+
+def test_sun397_takes_vtabs_split_from_its_lists(tmp_path):
+    folder = published.make_sun397(tmp_path)
+    with pytest.raises(
+        UserError, match=r"SUN397 has no sun397_tfds_te\.txt.*pip download --no-deps tensorflow-datasets"
+    ):
+        read("sun397", tmp_path, part="vtab_test")
+    published.make_vtab_lists_of_sun397(tmp_path)
+    parts = [found(read("sun397", tmp_path, part=f"vtab_{part}")) for part in ("train", "val", "test")]
+    together = {source: name for part in parts for source, name in part.items()}
+    assert sum(map(len, parts)) == len(together)
+    everything = found(read("sun397", tmp_path, part="all"))
+    assert together.items() < everything.items()
+    assert len(everything) == len(together) + 1  # which no list has
+    (tmp_path / "sun397_tfds_va.txt").rename(folder / "sun397_tfds_va.txt")
+    assert found(read("sun397", tmp_path, part="vtab_val")) == parts[1]
 
 
 def test_sun397_takes_lists_in_it_beside_it_or_in_a_folder(tmp_path):

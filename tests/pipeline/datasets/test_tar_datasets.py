@@ -1,7 +1,11 @@
 """Tars of one class each, and tars that are WebDataset already."""
 
+import errno
 import io
+import os
+import shutil
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -168,6 +172,7 @@ def test_what_is_missing_is_said(tars, tmp_path):
     for wrong, said in [
         ({"tars": "x-*.tar"}, r"no x-\*\.tar in"),
         ({"tars": "x-{0..5}.tar"}, r"all 6 tars are missing, e\.g\. .*x-0\.tar"),
+        ({"tars": "{train-*,val-0,train-1}.tar"}, r"names 1 of the tars twice, e\.g\. .*train-1\.tar"),
         ({"class_list": None}, r"no class list\. Set dataset\.class_list"),
         ({"class_list": str(tmp_path / "none.txt")}, r"dataset\.class_list: no file there, .*unknown class list"),
         ({"class_list": "imagenet21k_googl"}, r"Did you mean 'imagenet21k_google'"),
@@ -178,3 +183,37 @@ def test_what_is_missing_is_said(tars, tmp_path):
     (tmp_path / "twice.txt").write_text("ant\nant\n")
     with pytest.raises(UserError, match=r"twice\.txt: 'ant' stands at position 0 and again at 1"):
         make_dataset({**tars, "class_list": str(tmp_path / "twice.txt")}).check()
+
+
+def test_another_tar_in_the_place_of_one_whose_headers_were_read_is_refused(tars, tmp_path):
+    packed = open_packed({**tars, "tars": "train-*.tar"})
+    shutil.copy(tmp_path / "tars" / "train-2.tar", tmp_path / "tars" / "train-1.tar")
+    assert len(list(packed.samples(2))) == 3
+    with pytest.raises(UserError, match=r"train-1\.tar: another tar lies in its place: 3 samples in"):
+        list(packed.samples(1))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_tar_that_the_system_does_not_give_spoils_no_other(number, tars, monkeypatch):
+    def refuse(self, *arguments, **named):
+        if self.name == "train-1.tar":
+            raise OSError(number, os.strerror(number), str(self))
+        return plain(self, *arguments, **named)
+
+    plain = Path.open
+    monkeypatch.setattr(Path, "open", refuse)
+    packed = open_packed({**tars, "tars": "train-*.tar"})
+    assert [unit.samples for unit in packed.units] == [1, None, 3]
+    assert len(list(packed.samples(2))) == 3
+    with pytest.raises(UserError, match=rf"train-1\.tar: cannot be read \({os.strerror(number)}\)"):
+        list(packed.samples(1))
+
+
+def test_too_few_file_descriptors_are_no_fault_of_a_tar(tars, monkeypatch):
+    def refuse(self, *arguments, **named):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(self))
+
+    packed = open_packed({**tars, "tars": "train-*.tar"})
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        list(packed.samples(1))

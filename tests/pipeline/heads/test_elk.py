@@ -59,7 +59,7 @@ def test_contrastive_by_integrals():
 def test_rows_of_clear_classes_get_the_smaller_uncertainty():
     """Rows of length 1 lie at their class, rows of length 2 anywhere: κ is learnt from labels alone."""
     generator = torch.Generator().manual_seed(0)
-    head = ready(width=6, classes=4, hidden=16)
+    head = ready(width=6, classes=4, hidden=16, reads="representation")
     optimizer = torch.optim.Adam(head.parameters(), lr=2e-2)
     centre_CD = torch.eye(4, 6)
 

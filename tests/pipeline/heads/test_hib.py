@@ -92,9 +92,9 @@ def test_the_divergence_of_a_mixture_of_equal_parts_is_near_that_of_one():
     with torch.no_grad():
         last = head.posterior.projection[-1]
         last.weight[3:], last.bias[3:] = last.weight[:3], last.bias[:3]
-        last = head.posterior.network[-1]
+        last = head.posterior.network.network[-1]
         last.weight[3:], last.bias[3:] = last.weight[:3], last.bias[:3]
-        loc_BKE, scale_BKE = head.posterior._parameters_of(x_BD)
+        loc_BKE, scale_BKE = head.posterior.components_of(x_BD)
         exact_B = (loc_BKE[:, 0] ** 2 + scale_BKE[:, 0] ** 2 - 1 - 2 * scale_BKE[:, 0].log()).sum(-1) / 2
         assert torch.allclose(head.posterior.draw(x_BD, 2000).divergence_B, exact_B, rtol=0.02)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -64,18 +66,27 @@ rows = st.integers(1, 24).flatmap(
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=rows, margin=st.floats(0, 1, width=32), leeway=st.sampled_from([0.0, 0.001, 0.6]))
-def test_ranking_against_the_text(rows, margin, leeway):
+@given(
+    rows=rows,
+    margin=st.floats(0, 1, width=32),
+    leeway=st.sampled_from([0.0, 0.001, 0.6]),
+    group=st.sampled_from([2, 2, 3, 8]),
+)
+def test_ranking_against_the_text(rows, margin, leeway, group):
     """The text of App. D: 'the uncertainty of that sample is forced to be higher … by a margin of at least m'."""
     u, task_loss = rows
-    total, pairs = 0.0, len(u) // 2
-    for first in range(0, 2 * pairs, 2):
-        higher, lower = (first, first + 1) if task_loss[first] > task_loss[first + 1] else (first + 1, first)
+    groups = [range(start, start + group) for start in range(0, len(u) - group + 1, group)]
+    pairs = [pair for rows in groups for pair in combinations(rows, 2)]
+    total = 0.0
+    for first, second in pairs:
+        higher, lower = (first, second) if task_loss[first] > task_loss[second] else (second, first)
         if leeway > 0 and task_loss[higher] - task_loss[lower] <= leeway:
             continue
         total += max(0.0, margin - (u[higher] - u[lower]))
-    expected = total / max(pairs, 1)
-    assert ranking(u, task_loss, margin=margin, leeway=leeway).total.item() == pytest.approx(expected, abs=1e-5)
+    expected = total / max(len(pairs), 1)
+    assert ranking(u, task_loss, margin=margin, leeway=leeway, group=group).total.item() == pytest.approx(
+        expected, abs=1e-5
+    )
 
 
 def batch_of(representation_ND, task_loss_N):
@@ -126,8 +137,10 @@ def test_l2_is_the_mean_square_against_the_task_loss():
     assert head.loss(batch_of(x_ND, task_loss_N)).total.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_batch_cut_into_even_parts_has_the_same_loss():
-    head = prepared()
+@pytest.mark.parametrize("group", [2, 8])
+def test_a_batch_cut_into_whole_groups_has_the_same_loss(group):
+    head = prepared(group=group)
+    assert head.needs.together == group
     x_ND = torch.randn(32, 6, generator=torch.Generator().manual_seed(1))
     task_loss_N = torch.rand(32, generator=torch.Generator().manual_seed(2))
     whole = head.loss(batch_of(x_ND, task_loss_N)).total

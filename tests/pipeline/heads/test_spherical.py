@@ -36,6 +36,14 @@ def test_frozen_keeps_the_representation_and_projection_does_not(settings):
 
 
 @posteriors
+def test_the_concentration_is_one_of_the_direction_unless_asked_otherwise(settings):
+    """Else the wish for a larger κ, which all rows share, would rank them by their length."""
+    for reads, same in (("direction", True), ("representation", False)):
+        head = ready(settings, reads=reads)
+        assert torch.allclose(posterior(head)(3 * X_BD).concentration, posterior(head)(X_BD).concentration) == same
+
+
+@posteriors
 @pytest.mark.parametrize("mean", ["frozen", "projection"])
 def test_samples_are_of_the_posterior_and_of_the_generator(settings, mean):
     head = ready(settings, mean=mean, dimension=3)

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import io
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -143,6 +144,20 @@ def test_exif_orientation(photo, encoded, orientation, format_):
     again.getexif()[0x0112] = orientation
     assert (pixels(turned) == pixels(ImageOps.exif_transpose(again))).all()
     assert (pixels(upright_rgb(turned)) == pixels(turned)).all()  # not turned a second time
+
+
+def test_an_opened_image_that_cannot_be_loaded_is_refused(photo, encoded):
+    """Pillow takes what a load that failed has left for the whole image, and asking a PNG for its EXIF loads it."""
+    data = bytearray(encoded(photo, "PNG"))
+    data[len(data) // 2] ^= 255
+    with pytest.raises(BadImage, match="cannot be decoded as PNG"):
+        upright_rgb(Image.open(io.BytesIO(data)))
+    closed = Image.open(io.BytesIO(encoded(photo, "PNG")))
+    closed.close()
+    with pytest.raises(BadImage, match="closed"):
+        upright_rgb(closed)
+    with pytest.raises(BadImage, match="no pixels: 0 × 5"):
+        upright_rgb(Image.new("RGB", (0, 5)))
 
 
 def test_damaged_exif_spares_the_picture_and_says_nothing(photo, encoded):

@@ -293,6 +293,21 @@ def test_a_packed_folder_can_be_moved_and_given_as_webdataset(tmp_path):
     assert all(path.is_file() for path in packed.paths)
 
 
+def test_a_tar_that_is_not_the_one_of_the_manifest_is_refused(tmp_path):
+    """Also one of as many samples and bytes; a copy of the right one is read."""
+    pack(tmp_path)
+    packed, tars = open_packed(tmp_path), tmp_path / "tars"
+    right = (tars / "00001.tar").read_bytes()
+    another = right.replace(b"class", b"klass")
+    assert another != right
+    (tars / "00001.tar").write_bytes(another)
+    assert list(packed.samples(0))
+    with pytest.raises(UserError, match=r"00001\.tar: not the tar that the manifest describes"):
+        list(packed.samples(1))
+    (tars / "00001.tar").write_bytes(right)
+    assert len(list(packed.samples(1))) == packed.units[1].samples
+
+
 def test_what_is_not_packed_is_said(tmp_path):
     with pytest.raises(UserError, match=r"packing is not finished there\. Run: submit stage=pack"):
         open_packed(tmp_path)

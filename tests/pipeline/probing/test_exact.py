@@ -147,6 +147,11 @@ def test_too_few_rows(make_store: MakeStore) -> None:
         fitted(make_store(counts=(1,)), None)
 
 
+def test_one_class_is_refused_since_all_its_losses_would_be_zero(make_store: MakeStore) -> None:
+    with pytest.raises(UserError, match=r"are of one class, 'c2'\. A probe of one class is never wrong"):
+        fitted(make_store(relabel=lambda key, label: 2), None)
+
+
 def test_saved_and_loaded(make_store: MakeStore, tmp_path: Path) -> None:
     probe = fitted(make_store(), 0)
     save_probe(tmp_path, "fold-0", probe, class_names=["a"])

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -78,6 +79,14 @@ def test_what_is_no_bundle_is_refused(tmp_path):
     (tmp_path / CONFIG).write_text("[1]")
     with pytest.raises(UserError, match="does not describe a released model"):
         read_bundle(tmp_path)
+
+
+def test_a_place_beside_the_bundle_says_where_it_is(folder):
+    for place in (folder.parent, folder / "config.json"):
+        with pytest.raises(UserError, match=f"Did you mean {folder}"):
+            read_bundle(place)
+    with pytest.raises(UserError, match="a folder of this machine"):
+        read_bundle(Path("s3://bucket/model"))
 
 
 def test_another_version_is_refused(folder, monkeypatch):

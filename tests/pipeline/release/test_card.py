@@ -3,10 +3,12 @@ import re
 
 import pytest
 
+from pipeline.backbones import parse_backbone
+from pipeline.config import to_plain
 from pipeline.evaluation import Scorer, collection_results, score_all
 from pipeline.progress import Silent
 from pipeline.release.card import kept_results, model_card
-from tests.pipeline.report.conftest import contenders, made_up_rows
+from tests.made_up import contenders, made_up_rows
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +18,7 @@ def results():
         scorer = Scorer(made_up_rows(200, 8, seed=len(name)))
         about = {"title": f"The {name} ones", "source": "here", "licence": "mit", "citation": ""}
         scored = score_all(scorer, contenders(), Silent())
-        found.append({"dataset": name, "role": role, "about": about, **collection_results(scorer, scored, extremes=2)})
+        found.append({"dataset": name, "role": role, "about": about, **collection_results(scorer, scored)})
     return found
 
 
@@ -28,10 +30,10 @@ def config(results):
         "keeps_representation": True,
         "digest": "d" * 64,
         "data": {"title": "Pictures", "source": "there", "licence": "cc0", "citation": "", "images": 100, "classes": 9},
-        "head": {"head": {"kind": "loss_prediction", "margin": 0.1}, "seed": 2},
+        "head": {"head": {"kind": "loss_prediction", "margin": 0.1}, "seed": 2, "training": {"steps": 9}},
         "backbone": {
             "name": "a_vit",
-            "values": {"weights": "package", "package": "vit-weights", "path": None, "seed": 0},
+            "values": {"source": "timm", "weights": "package", "package": "vit-weights", "path": None, "seed": 0},
             "weights_sha256": "w" * 64,
             "preprocessing": {"size": 224},
             "licence": "mit",
@@ -69,6 +71,15 @@ def test_it_says_what_where_from_and_how_to_load(config):
     assert "None" not in card
     assert not re.search(r"\n{3,}", card)
     assert card.endswith("```\n")
+
+
+def test_another_method_has_another_article_and_a_baseline_was_not_trained(config):
+    head = {"head": {"kind": "random"}, "seed": 0, "training": {}}
+    card = model_card({**config, "head": head}, folder_name="model")
+    assert "Pretrained" not in card
+    assert "the article of the method `random`, which `docs/methods/random.md` of Hedgerow names." in card
+    assert "takes no training; what it takes from data is of 100 images" in card
+    assert "was trained on 100" not in card
 
 
 def test_the_entropy_baseline_stands_beside_the_head_and_other_heads_do_not(config, results):
@@ -114,3 +125,21 @@ def test_it_says_how_the_backbone_is_had(config, weights, said):
     assert said in model_card(changed, folder_name="model")
     changed["backbone"]["carried"] = True
     assert "carried in this bundle" in model_card(changed, folder_name="model")
+
+
+FACTS = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3, "crop": 1.0, "interpolation": "bicubic"}
+
+
+@pytest.mark.parametrize(
+    ("backbone", "said"),
+    [
+        ({"source": "torchvision", "model": "resnet18"}, "downloaded by torchvision"),
+        ({"source": "torchvision", "model": "resnet18", "weights": "random", "seed": 7}, "at random from seed 7"),
+        ({"source": "onnx", "path": "/here/net.onnx", **FACTS}, "not here: get `/here/net.onnx`"),
+        ({"source": "torchscript", "path": "/here/net.pt", **FACTS}, "not here: get `/here/net.pt`"),
+    ],
+)
+def test_it_says_so_of_backbones_of_every_source(config, backbone, said):
+    """Each source has settings of its own: no value of another is asked for."""
+    config["backbone"]["values"] = to_plain(parse_backbone(backbone))
+    assert said in model_card(config, folder_name="model")

@@ -40,6 +40,12 @@ def test_reversed_arrays_are_taken_too():
     assert np.array_equal(np.asarray(items[0]), last[0, ::-1])
 
 
+def test_arrays_of_another_byte_order_are_taken_too():
+    floats = np.zeros((2, 3, 8, 8), dtype=">f4")
+    assert torch.equal(as_items(floats, PREPROCESSING), torch.zeros(2, 3, 8, 8))
+    assert torch.equal(as_items(floats.astype(np.longdouble), PREPROCESSING), torch.zeros(2, 3, 8, 8))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_floats_are_taken_as_normalised(dtype):
     unit = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -56,6 +62,7 @@ def test_floats_are_taken_as_normalised(dtype):
     [
         (pixels(8, 8, 3), "add the batch axis"),
         (pixels(0, 8, 8, 3), "longer than 0"),
+        (np.array(["a.png", None]), "an array of dtype object"),
         (pixels(2, 3, 8, 3), "channels first or channels last"),
         (pixels(2, 8, 8, 4), r"RGB pixels have shape"),
         (pixels(2, 8, 8, 3).astype(np.int64), "dtype torch.int64"),
@@ -68,6 +75,11 @@ def test_floats_are_taken_as_normalised(dtype):
         ([pixels(8, 8, 3)], "a list of ndarray"),
         ({"a.png"}, "got set"),
         (None, "got NoneType"),
+        (b"", "got bytes"),
+        (bytearray(b"\x89PNG"), r"PIL\.Image\.open"),
+        ((path for path in ("a.png",)), r"list\(generator\)"),
+        (torch.zeros(1, 3, 8, 8, device="meta"), "on meta"),
+        (torch.zeros(1, 3, 8, 8).to_sparse(), "sparse"),
     ],
 )
 def test_what_is_ambiguous_is_refused_with_a_remedy(given, message):

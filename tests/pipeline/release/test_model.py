@@ -90,6 +90,24 @@ def test_many_images_go_in_batches(release, images):
     assert model(model.preprocess(images[0]).expand(5, -1, -1, -1)).embedding.shape == embedding.shape
 
 
+def test_what_the_caller_has_set_for_other_networks_changes_nothing(release, images):
+    folder = release()
+    wanted = load_model(folder)(images)
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = load_model(folder).to("cpu")(images)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = load_model(folder)(images)
+    with torch.device("meta"):  # as torch.set_default_device("cuda") where there is one
+        model = load_model(folder).to("cpu")
+        elsewhere = model(torch.stack([model.preprocess(image) for image in images]).contiguous())
+        again = model(images)
+    for found in (made, rounded, elsewhere, again):
+        assert [torch.equal(one, other) for one, other in zip(wanted, found, strict=True)] == [True, True]
+
+
 def test_moving_it_changes_nothing(release, images):
     model = load_model(release())
     wanted = model(images)
@@ -128,6 +146,10 @@ def test_files_that_cannot_be_read_are_named(release, tmp_path):
     (tmp_path / "text.png").write_text("no image")
     with pytest.raises(UserError, match=r"text\.png: none of the formats"):
         model(tmp_path / "text.png")
+    with pytest.raises(UserError, match="null byte"):
+        model("a\0.png")
+    with pytest.raises(UserError, match="the PIL image at index 1: no pixels"):
+        model([Image.new("RGB", (5, 5)), Image.new("RGB", (0, 5))])
 
 
 def test_a_backbone_that_is_not_carried_is_made_and_compared(release, images, monkeypatch):

@@ -26,8 +26,8 @@ def test_only_the_wanted_images_are_read(tmp_path: Path) -> None:
     first = make_tar(tmp_path / "0.tar", {"a.png": png("red", (300, 100)), "b.png": png("blue", (10, 10))})
     tars = [first, tmp_path / "never_opened.tar", make_tar(tmp_path / "2.tar", {"c.png": png("lime", (50, 50))})]
     found = dict(read_thumbnails(tars, {2: {"c"}, 0: {"a"}}))
-    assert sorted(found) == ["a", "c"]
-    image = Image.open(io.BytesIO(found["a"])).convert("RGB")
+    assert sorted(found) == [(0, "a"), (2, "c")]
+    image = Image.open(io.BytesIO(found[0, "a"])).convert("RGB")
     assert image.size == (SIDE, SIDE)
     red, green, blue = image.getpixel((SIDE // 2, SIDE // 2))
     assert red > 200

@@ -172,6 +172,11 @@ def needs_of(mining, pool=30):
     return Needs(labels=True, task_loss=True, sampling="triplets", negatives=3, mining=mining, pool=pool, together=5)
 
 
+def held(batch):
+    """What a batch holds: the fields that its head needs."""
+    return {name: value for name, value in vars(batch).items() if value is not None}
+
+
 @pytest.mark.parametrize(
     ("mining", "store", "keep"),
     [("random", "float16", None), ("representation", "float16", None), ("representation", "int8", 3)],
@@ -187,7 +192,7 @@ def test_streamed_and_resident_batches_and_parts_of_them_are_the_same(store, min
     whole = list(resident.batches(0, 12))
     for a, b in zip(whole, streamed.batches(0, 12), strict=True):
         rows = a.row_B.numpy()
-        for name, value in vars(a).items():
+        for name, value in held(a).items():
             assert torch.equal(value, getattr(b, name)), name
         views = [
             (embedding[row] == vector.numpy()).all(1)
@@ -203,7 +208,7 @@ def test_streamed_and_resident_batches_and_parts_of_them_are_the_same(store, min
         assert mask is None or mask[rows].all()
     for part in (slice(0, 5), slice(5, 25), slice(25, 35)):  # as three processes read them, from a step on
         for left, right in zip(streamed.batches(4, 9, part), whole[4:9], strict=True):
-            for name, value in vars(left).items():
+            for name, value in held(left).items():
                 assert torch.equal(value, getattr(right, name)[part]), name
 
 

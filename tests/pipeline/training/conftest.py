@@ -20,6 +20,7 @@ def make_store(
     chunk_rows: int = 32,
     scored: bool = True,
     labels: tuple[int, ...] = (0, 1, 2),
+    classes: str = "abc",
 ) -> RepresentationStore:
     """Rows are normal; the task loss of each view is exp of its first value; labels are drawn from ``labels``."""
     layout = StoreLayout(
@@ -31,7 +32,7 @@ def make_store(
         key_bytes=16,
         chunk_rows=chunk_rows,
     )
-    store = RepresentationStore.create(path, layout, {"class_names": ["a", "b", "c"], "classifier": False})
+    store = RepresentationStore.create(path, layout, {"class_names": [*classes], "classifier": False})
     rng = np.random.default_rng(0)
     for unit, count in enumerate(counts):
         embedding_RVD = rng.normal(size=(count, views, width)).astype(np.float32)

@@ -39,6 +39,7 @@ def test_the_record_says_what_the_head_is(tmp_path):
         "objective": "ranking",
         "margin": 0.1,
         "leeway": 0.0,
+        "group": 2,
         "hidden": 8,
         "layers": 2,
     }

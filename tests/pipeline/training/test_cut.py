@@ -37,8 +37,12 @@ def test_parts_are_whole_groups_and_every_process_has_some(rows, needs, together
     together = needs.group if needs.sampling == "triplets" else together
     needs = replace(needs, together=together)
     unit = math.lcm(together, needs.group)
-    groups = max(rows // unit, 1)
+    groups = rows // unit
     call = {"accumulate": 1, "processes": processes, "exact": exact}
+    if not groups:
+        with pytest.raises(UserError, match=rf"batch_size: {rows} rows, .* groups of {unit}\. Set at least {unit}"):
+            cut_batch(rows, needs, **call)
+        return
     if groups < processes:
         with pytest.raises(UserError, match=f"has {groups} groups of {unit} .*at most {groups} process"):
             cut_batch(rows, needs, **call)
@@ -48,10 +52,9 @@ def test_parts_are_whole_groups_and_every_process_has_some(rows, needs, together
     assert all(bound % unit == 0 for bound in cut.bounds[:-1])
     whole = [(stop - start) // unit for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
     assert sum(cut.weights) == pytest.approx(1)
-    if rows >= unit:
-        terms = [(stop - start) // together for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
-        assert cut.weights == tuple(count / (rows // together) for count in terms)
-        assert max(whole) - min(whole) <= 1
+    terms = [(stop - start) // together for start, stop in zip(cut.bounds, cut.bounds[1:], strict=False)]
+    assert cut.weights == tuple(count / (rows // together) for count in terms)
+    assert max(whole) - min(whole) <= 1
     seen = [place for rank in range(processes) for place in range(rows)[cut.rows(rank)]]
     assert seen == list(range(rows))
     assert all(cut.mine(rank) for rank in range(processes))
@@ -122,7 +125,7 @@ def batch_of(rows, width=12):
     )
 
 
-@pytest.mark.parametrize("rows", [64, 51, 2, 1])
+@pytest.mark.parametrize("rows", [64, 51, 3, 2])
 def test_the_gradient_of_all_parts_is_that_of_the_batch(rows):
     head = make_head({"kind": "loss_prediction", "hidden": 8})
     head.prepare(Summary(width=12, rows=rows, num_classes=1))

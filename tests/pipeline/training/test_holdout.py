@@ -10,8 +10,9 @@ from sklearn.metrics import roc_auc_score
 
 from pipeline.errors import UserError
 from pipeline.files import read_json
+from pipeline.held_out import held_out
 from pipeline.training.checkpoints import load_head
-from pipeline.training.holdout import held_out, training_rows
+from pipeline.training.holdout import training_rows
 from pipeline.training.log import TrainingLog
 from tests.pipeline.training.test_resume import Stop, StopAt, result
 from tests.pipeline.training.test_teams import run

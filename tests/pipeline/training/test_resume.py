@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from pipeline.errors import UserError
+from pipeline.heads.inverse_norm import InverseNorm
 from pipeline.heads.loss_prediction import LossPrediction
 from pipeline.interruption import Interrupted, ask_to_stop, forget
 from pipeline.progress import Silent
 from pipeline.training.config import TrainingConfig
+from pipeline.training.holdout import training_rows
 from pipeline.training.loop import train
 from pipeline.training.state import STATE, state_step
 from pipeline.training.summary import summarise
@@ -209,3 +211,15 @@ def test_a_damaged_state_is_refused(store, tmp_path):
         state_step(tmp_path)
     with pytest.raises(UserError, match=r"damaged.*Remove it"):
         train(store=store, head=HEAD, config=config(), summary=summarise(store), folder=tmp_path, progress=Silent())
+
+
+def test_a_head_without_training_gets_its_pass_if_it_asks_for_it(store, tmp_path, monkeypatch):
+    """Over the rows to train on; a head that does not ask reads nothing."""
+    seen, made = [], []
+    monkeypatch.setattr(InverseNorm, "finalise", lambda self, batches: seen.extend(len(b.row_B) for b in batches))
+    call = {"store": store, "summary": summarise(store), "config": config(validation_share=0.3, seeds=(0,))}
+    train(**call, head={"kind": "inverse_norm"}, folder=tmp_path / "asks", progress=Silent())
+    assert sum(seen) == int(training_rows(store, 0.3).sum())
+    monkeypatch.setattr("pipeline.training.once.make_reader", lambda *_: made.append(1))
+    train(**call, head={"kind": "random"}, folder=tmp_path / "asks_not", progress=Silent())
+    assert not made

@@ -33,6 +33,22 @@ def test_the_rate_rises_and_then_falls_and_keeps_its_shape_with_steps():
     assert rates[-1] == pytest.approx(1e-8)
 
 
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ({"samples": 61_440}, 30),
+        ({"samples": 61_441}, 31),
+        ({"samples": 61_440, "batch_size": 512}, 120),
+        ({"samples": 61_440, "batch_size": 512, "length": 0.25}, 30),
+        ({"length": 0.5}, 22_461),
+        ({"samples": 7, "steps": 400, "length": 0.01}, 4),
+        ({"length": 1e-9}, 1),
+    ],
+)
+def test_how_long_it_takes(given, steps):
+    assert TrainingConfig(**given).total_steps == steps
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_very_short_runs_have_a_rate(steps):
     config = TrainingConfig(steps=steps)
@@ -62,3 +78,11 @@ def test_without_warm_up_the_first_rate_is_the_peak():
 def test_wrong_values_are_named(wrong, said):
     with pytest.raises(UserError, match=said):
         parse(TrainingConfig, wrong, "train_head")
+
+
+def test_a_wrong_seed_is_said_once_and_no_list_is_called_too_short() -> None:
+    with pytest.raises(UserError) as caught:
+        parse(TrainingConfig, {"seeds": [-1]}, "train_head")
+    assert str(caught.value) == "train_head.seeds.0: Input should be greater than or equal to 0 (got -1)"
+    with pytest.raises(UserError, match=r"train_head\.seeds: .* at least 1 item"):
+        parse(TrainingConfig, {"seeds": []}, "train_head")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,16 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
+from pipeline.evaluation.rows import ChosenRows
 from pipeline.faults import Quarantined
 from pipeline.heads.base import Needs
+from pipeline.held_out import hashes, held_out
+from pipeline.probing.rows import labels_to_fit
+from pipeline.probing.settings import ProbeSettings
 from pipeline.representation_store import RepresentationStore
 from pipeline.representation_store.reader import BatchReader, Reading
-from pipeline.training.holdout import held_out, training_rows
-from pipeline.training.subset import SubsetConfig, check_names, content, limit
+from pipeline.training.holdout import training_rows
+from pipeline.training.subset import SubsetConfig, check_names, content, keys_left_out, keys_trained_on, limit
 from pipeline.training.summary import summarise
 
 
@@ -39,7 +44,7 @@ def test_keys_by_text_and_array(store, tmp_path, form):
     keys = ["2/99", "0/0", "1/50", "0/0"]
     path = tmp_path / ("keys.txt" if form == "text" else "keys.npy")
     if form == "text":
-        path.write_bytes(b"\n".join(key.encode() for key in keys) + b"\r\n\n")
+        path.write_bytes(BOM_UTF8 + b"\n".join(key.encode() for key in keys) + b"\r\n\n")
     else:
         np.save(path, np.array(keys, dtype=f"{form}40"))  # wider than the store's
     assert rows_of(limit(store, SubsetConfig(only_keys=path))) == [0, 170, 296]
@@ -187,3 +192,39 @@ def test_names_are_checked_without_a_row(store, monkeypatch):
     for subset in ({"only_classes": ("d",)}, {"only_units": (9,)}):
         with pytest.raises(UserError, match=r"train_head\.only_"):
             check_names(store, SubsetConfig(**subset))
+
+
+def test_shots_are_the_smallest_hashes_of_each_class_among_the_rows_that_are_left(store):
+    label_N, keys = store.load("label"), np.array(store.keys(), dtype="S")
+    chosen = {}
+    for shots in (1, 3, 40, 1000):
+        taken = set(rows_of(limit(store, SubsetConfig(shots=shots, only_units=(0, 2)))))
+        for label in range(3):
+            own = [row for row in [*range(120), *range(197, 297)] if label_N[row] == label]
+            own.sort(key=lambda row: int(hashes(keys[row : row + 1], salt=1)[0]))
+            assert taken.intersection(own) == set(own[:shots])
+        chosen[shots] = taken
+    assert chosen[1] < chosen[3] < chosen[40] < chosen[1000]
+    assert len(chosen[3]) == 9
+    assert chosen[3] != set(rows_of(limit(store, SubsetConfig(shots=3, shots_seed=1, only_units=(0, 2)))))
+
+
+def test_what_is_evaluated_and_what_a_few_shots_train_on_are_disjoint_and_all(store):
+    subset = SubsetConfig(shots=4)
+    taken = keys_left_out(store, subset)
+    assert len(taken) == 12
+    assert {store.keys()[row].encode() for row in rows_of(limit(store, subset))} == taken
+    fitted_N = labels_to_fit(store, ProbeSettings(shots=4)) >= 0
+    assert {store.keys()[row].encode() for row in np.flatnonzero(fitted_N)} == taken, "and a probe is fitted on"
+    left = ChosenRows(store, without=taken)
+    assert len(left.keys) == 297 - 12
+    assert {*map(str.encode, left.keys)} | taken == {*map(str.encode, store.keys())}
+    some = ChosenRows(store, 20, taken).keys
+    assert len(some) == 20
+    assert set(some) < set(left.keys)
+    assert keys_left_out(store, SubsetConfig(only_units=(0,))) == frozenset()
+    asked = np.array([*map(str.encode, store.keys()[::7]), b"another"])
+    assert keys_trained_on(store, SubsetConfig(), asked) == set(asked[:-1].tolist())
+    assert keys_trained_on(store, subset, asked) == taken & set(asked.tolist())
+    with pytest.raises(UserError, match="only the 297 rows that are trained on"):
+        ChosenRows(store, without=keys_left_out(store, SubsetConfig(shots=300)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -140,6 +141,23 @@ def test_gradients_that_autograd_shares_or_transposes_are_put_right(store, monke
         for name in ("network.0.weight", "network.2.weight"):
             ours, theirs = member.head.get_parameter(name), other.head.get_parameter(name)
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_gradients_of_a_part_are_let_go_once_they_are_added(store, monkeypatch):
+    """A tree over 32 parts has six sums open at most; a large head's gradients are gigabytes."""
+    (member,) = members_of(summarise(store), seeds=(0,), accumulate=32)
+    made, most, compute = [], [], Alone.compute
+
+    def watched(self, rows, **where):
+        most.append(sum(tensor() is not None for tensor in made))
+        found = compute(self, rows, **where)
+        made.append(weakref.ref(found.gradients[0]))
+        return found
+
+    monkeypatch.setattr(Alone, "compute", watched)
+    Single([member], member.config, World()).run(iter([batch_of(64, width=16)]), step=0, rates=[1e-2])
+    assert len(made) == 32
+    assert max(most) == 5, "and the one that comes"
 
 
 def test_heads_of_different_shapes_are_not_stacked(store):

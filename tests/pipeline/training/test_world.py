@@ -99,7 +99,7 @@ def play(scene: Scene) -> str:
         try:
             train(
                 store=store,
-                head={"kind": "loss_prediction", "hidden": 16, **scene.head},
+                head=scene.head if "kind" in scene.head else {"kind": "loss_prediction", "hidden": 16, **scene.head},
                 config=config(**options),
                 summary=summarise(store),
                 folder=scene.folder,
@@ -127,6 +127,7 @@ def beside(scene: Scene, name: str, **changes: Any) -> Scene:
         {"noisy": True},
         {"head": {"objective": "l2"}, "options": {"batch_size": 31, "memory_gb": 1e-9}},
         {"whole": True, "options": {"accumulate": 3, "validation_share": 0.2}},
+        {"head": {"kind": "lam", "dimension": 3, "projection_hidden": 4, "negatives": 1, "mining": "random"}},
     ],
 )
 def test_any_number_of_processes_gives_the_bytes_of_one(ranks: Ranks, scene: Scene, changes: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""The controlled experiment of MCInfoNCE (thesis App. B)."""

@@ -75,6 +75,7 @@ class WebDataset(Dataset):
     def check(self) -> None:
         """There must be a tar, and the class list. A tar that is missing among others fails alone when it is read."""
         root: Place = self.config.root
+        _refuse_url(self.config.tars)
         if isinstance(root, Path):
             folder_of(root, self.config.name, REMEDY)
         elif root.suffix == ".tar":
@@ -150,6 +151,21 @@ def _class_of(sample: TarSample, class_names: list[str], labels: Mapping[str, in
 
 def _parts(path: Place) -> tuple[str, ...]:
     return tuple(path.parts)
+
+
+def _refuse_url(tars: str) -> None:
+    """The web writes tars as one URL or as a command; here the folder stands apart, and no command is run."""
+    if tars.startswith("pipe:"):
+        raise UserError(
+            f"dataset.tars={tars}: commands are not run. Write where the tars lie (a folder, s3://, gs://, https://) "
+            "as dataset.root and their names as dataset.tars."
+        )
+    if "://" in tars:
+        root, _, names = tars.rpartition("/")
+        raise UserError(
+            f"dataset.tars={tars}: names below dataset.root are wanted, not a URL. Write dataset.root={root} "
+            f"dataset.tars={names}"
+        )
 
 
 def _is_pattern(name: str) -> bool:

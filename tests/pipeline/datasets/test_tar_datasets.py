@@ -173,6 +173,11 @@ def test_what_is_missing_is_said(tars, tmp_path):
         ({"tars": "x-*.tar"}, r"no x-\*\.tar in"),
         ({"tars": "x-{0..5}.tar"}, r"all 6 tars are missing, e\.g\. .*x-0\.tar"),
         ({"tars": "{train-*,val-0,train-1}.tar"}, r"names 1 of the tars twice, e\.g\. .*train-1\.tar"),
+        (
+            {"tars": "pipe:aws s3 cp s3://b/0.tar -"},
+            r"dataset\.tars=pipe:.*: commands are not run\. .* as dataset\.root",
+        ),
+        ({"tars": "s3://b/w/{0..3}.tar"}, r"Write dataset\.root=s3://b/w dataset\.tars=\{0\.\.3\}\.tar"),
         ({"class_list": None}, r"no class list\. Set dataset\.class_list"),
         ({"class_list": str(tmp_path / "none.txt")}, r"dataset\.class_list: no file there, .*unknown class list"),
         ({"class_list": "imagenet21k_googl"}, r"Did you mean 'imagenet21k_google'"),

@@ -139,7 +139,8 @@ class _Run:
     def run(self, progress: Progress) -> list[Mapping[str, float]]:
         """Train to the end; final metrics of each member, which the first process has to write."""
         with self.world.together():
-            start, tensors, self.engine.losses.before_SMK = load_state(self.folder, self.meaning, self.world)
+            found = load_state(self.folder, self.meaning, self.world, progress)
+            start, tensors, self.engine.losses.before_SMK = found
             if tensors:
                 self.engine.restore(tensors)
             for log in (*self.logs, *self.looks) if self.world.first else ():

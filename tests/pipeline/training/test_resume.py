@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from pipeline import files
 from pipeline.errors import UserError
 from pipeline.heads.inverse_norm import InverseNorm
 from pipeline.heads.loss_prediction import LossPrediction
@@ -24,7 +25,7 @@ from pipeline.progress import Silent
 from pipeline.training.config import TrainingConfig
 from pipeline.training.holdout import training_rows
 from pipeline.training.loop import train
-from pipeline.training.state import STATE, state_step
+from pipeline.training.state import PREVIOUS, STATE, state_step
 from pipeline.training.summary import summarise
 from tests.asking import AskAfter
 from tests.pipeline.training.conftest import curves, make_store
@@ -205,12 +206,78 @@ def test_the_state_of_another_run_is_refused_with_the_difference(store, tmp_path
         train(**call, head=HEAD, config=config(base_lr=2e-3), progress=Silent())
 
 
-def test_a_damaged_state_is_refused(store, tmp_path):
+class Listening(Silent):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, line):
+        self.said.append(line)
+
+
+def cut_off(data):
+    return data[: len(data) // 2]
+
+
+def flipped(where):
+    def flip(data):
+        place = len(data) - 4 if where == "weight" else data.index(b'"step":"') + len(b'"step":"')
+        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+    return flip
+
+
+@pytest.mark.parametrize("damage", [cut_off, flipped("weight"), flipped("step"), lambda data: b"\x10\x00\x00"])
+@pytest.mark.parametrize(("both", "goes_on"), [(False, "goes on at step 8"), (True, "begins again at step 0")])
+def test_a_damaged_state_is_said_and_the_run_goes_on_at_the_one_before(store, tmp_path, damage, both, goes_on):
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=12, log_every=2)}
+    train(**call, folder=tmp_path / "straight", progress=Silent())
+    cut = tmp_path / "cut"
+    with pytest.raises(Stop):
+        train(**call, folder=cut, progress=StopAt(11 * 32))
+    assert state_step(cut) == 10
+    bad = [STATE, PREVIOUS] if both else [STATE]
+    for name in bad:
+        (cut / name).write_bytes(damage((cut / name).read_bytes()))
+    progress = Listening()
+    train(**call, folder=cut, progress=progress)
+    assert [f"{cut / name}: the checkpoint is damaged" in line for name, line in zip(bad, progress.said, strict=True)]
+    assert all(goes_on in line and "\n" not in line for line in progress.said)
+    assert result(cut) == result(tmp_path / "straight")
+    assert not list(cut.glob("checkpoint*"))
+
+
+def test_how_far_a_run_is_is_known_beside_a_state_that_is_cut_off(store, tmp_path):
     (tmp_path / STATE).write_bytes(b"\x10\x00\x00")
-    with pytest.raises(UserError, match=r"damaged.*Remove it"):
-        state_step(tmp_path)
-    with pytest.raises(UserError, match=r"damaged.*Remove it"):
-        train(store=store, head=HEAD, config=config(), summary=summarise(store), folder=tmp_path, progress=Silent())
+    assert state_step(tmp_path) == 0
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(), "folder": tmp_path / "run"}
+    with pytest.raises(Stop):
+        train(**call, progress=StopAt(11 * 32))
+    (tmp_path / "run" / STATE).write_bytes(b"\x10\x00\x00")
+    assert state_step(tmp_path / "run") == 5
+
+
+@pytest.mark.parametrize("dies", ["move_file", "write_bytes"])
+def test_where_saving_fails_the_state_before_it_is_there(store, tmp_path, monkeypatch, dies):
+    """A disk that is full, at either of the two changes that saving makes."""
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=12, log_every=2)}
+    train(**call, folder=tmp_path / "straight", progress=Silent())
+    done = getattr(files, dies)
+    left = [3 if dies == "write_bytes" else 2]
+
+    def fail(*args):
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        done(*args)
+
+    monkeypatch.setattr(f"pipeline.training.state.{dies}", fail)
+    with pytest.raises(OSError, match="No space"):
+        train(**call, folder=tmp_path / "cut", progress=Silent())
+    assert state_step(tmp_path / "cut") == 4
+    train(**call, folder=tmp_path / "cut", progress=Silent())
+    assert result(tmp_path / "cut") == result(tmp_path / "straight")
 
 
 def test_a_head_without_training_gets_its_pass_if_it_asks_for_it(store, tmp_path, monkeypatch):

@@ -178,7 +178,11 @@ def _seal(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     import torch
 
     held = {
-        name: [str(value.dtype), list(value.shape), sha256(value.reshape(-1).view(torch.uint8).numpy().data).hexdigest()]
+        name: [
+            str(value.dtype),
+            list(value.shape),
+            sha256(value.reshape(-1).view(torch.uint8).numpy().data).hexdigest(),
+        ]
         for name, value in tensors.items()
     }
     return digest({"metadata": dict(metadata), "tensors": held})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
@@ -59,7 +60,7 @@ def parse(cls: type[T], values: Mapping[str, Any], where: str) -> T:
 def _line(cls: type[Any], error: dict[str, Any], where: str) -> str:
     place = ".".join([where, *(str(part) for part in error["loc"])]) if where else ".".join(map(str, error["loc"]))
     if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        valid = field_names(cls) if len(error["loc"]) == 1 else []
+        valid = _valid(cls, error["loc"][:-1])
         nearest = difflib.get_close_matches(str(error["loc"][-1]), valid, n=1)
         hint = f" Did you mean '{nearest[0]}'?" if nearest else ""
         listing = f" Valid: {', '.join(valid)}." if valid else ""
@@ -69,6 +70,19 @@ def _line(cls: type[Any], error: dict[str, Any], where: str) -> str:
     if error["type"] == "value_error":  # raised by the class itself, which says what it got
         return f"{place}: {error['ctx']['error']}"
     return f"{place}: {error['msg']} (got {error['input']!r})"
+
+
+def _valid(cls: type[Any], place: Sequence[Any]) -> list[str]:
+    """The keys of the config that stands at ``place`` inside a ``cls``; none where that is no config."""
+    for part in place:
+        field = getattr(cls, "__pydantic_fields__", {}).get(str(part))
+        annotation = None if field is None else field.annotation
+        cls = next((one for one in (annotation, *typing.get_args(annotation)) if _is_config(one)), object)
+    return field_names(cls) if _is_config(cls) else []
+
+
+def _is_config(found: Any) -> bool:
+    return isinstance(found, type) and dataclasses.is_dataclass(found)
 
 
 def to_plain(value: Any) -> Any:

@@ -67,6 +67,10 @@ def test_without_warm_up_the_first_rate_is_the_peak():
         ({"seeds": []}, "train_head.seeds"),
         ({"sweep": {"base_lr": [1e-3, 1e-3]}}, "values of base_lr must differ"),
         ({"sweep": {"base_lr": [0]}}, r"train_head.sweep.base_lr.0"),
+        (
+            {"sweep": {"bas_lr": [0.1]}},
+            r"train_head\.sweep\.bas_lr: unknown key\. Did you mean 'base_lr'\? Valid: base_lr, weight_decay\.",
+        ),
         ({"validate_every": 5}, "set validation_share"),
         ({"ema": 1.0}, "train_head.ema"),
         ({"clip_norm": 0}, "train_head.clip_norm"),

@@ -80,6 +80,13 @@ def test_what_does_not_compose_is_one_clear_line(house: Path, override: str, mes
     assert str(error.value).startswith(message)
 
 
+def test_one_head_under_two_names_is_refused(house: Path) -> None:
+    same = ["++evaluate.compare=[loss_prediction,random,loss_prediction_l2]"]
+    assert len(compose(same).experiment.compare) == 3
+    with pytest.raises(UserError, match=r"^evaluate\.compare: loss_prediction_l2 is the same head as loss_prediction,"):
+        compose([*same, "++compare.loss_prediction_l2.objective=ranking"])
+
+
 def test_hydra_keeps_no_state(house: Path) -> None:
     before = set(ConfigStore.instance().repo)
     compose([])

@@ -398,7 +398,7 @@ def test_images_that_heads_are_trained_on_are_no_test_in_another_part_either(fin
 def test_the_same_published_images_are_seen_under_another_kind_and_in_another_place(
     finished: Experiment, tmp_path: Path
 ) -> None:
-    """CIFAR-10H is the test batch of CIFAR-10: heads trained on the one were evaluated on the other as on unseen ones."""
+    """CIFAR-10H is the test batch of CIFAR-10: heads trained on the one were evaluated on the other as unseen."""
     for place in "ab":
         published_judged.make_cifar10h(tmp_path / place)
     ours = check_dataset({"kind": "cifar10", "root": str(tmp_path / "a")})

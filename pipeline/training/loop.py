@@ -144,7 +144,8 @@ class _Run:
             if tensors:
                 self.engine.restore(tensors)
             for log in (*self.logs, *self.looks) if self.world.first else ():
-                log.cut(start)
+                if damaged := log.cut(start):
+                    progress.say(f"train_head: {log.path}: {damaged} lines cannot be read and are left out of the log.")
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # members draw from the global generator; the caller's is kept
             self._steps(start, progress)

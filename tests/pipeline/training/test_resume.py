@@ -248,6 +248,36 @@ def test_a_damaged_state_is_said_and_the_run_goes_on_at_the_one_before(store, tm
     assert not list(cut.glob("checkpoint*"))
 
 
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (lambda data: data[:-20], 0),  # within its last line, as a crash leaves it
+        (lambda data: b"\xff\xfe" + data[2:], 5),
+        (lambda data: b"", 0),
+        (lambda data: data.replace(b"\n4,", b"\n4;", 1).replace(b"\n6,", b"\n6,7,", 1), 2),
+    ],
+)
+def test_a_damaged_log_costs_its_lines_and_changes_no_weight(store, tmp_path, damage, lost):
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=12, log_every=2)}
+    train(**call, folder=tmp_path / "straight", progress=Silent())
+    cut = tmp_path / "cut"
+    with pytest.raises(Stop):
+        train(**call, folder=cut, progress=StopAt(11 * 32))
+    log = cut / "seed-1" / "log.csv"
+    log.write_bytes(damage(log.read_bytes()))
+    progress = Listening()
+    train(**call, folder=cut, progress=progress)
+    assert progress.said == (
+        [f"train_head: {log}: {lost} lines cannot be read and are left out of the log."] * bool(lost)
+    )
+    found, wanted = result(cut), result(tmp_path / "straight")
+    assert {name: data for name, data in found.items() if "log" not in name} == {
+        name: data for name, data in wanted.items() if "log" not in name
+    }
+    assert found["seed-0/log.csv"] == wanted["seed-0/log.csv"]
+    assert set(found["seed-1/log.csv"]) <= set(wanted["seed-1/log.csv"])
+
+
 def test_how_far_a_run_is_is_known_beside_a_state_that_is_cut_off(store, tmp_path):
     (tmp_path / STATE).write_bytes(b"\x10\x00\x00")
     assert state_step(tmp_path) == 0

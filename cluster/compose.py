@@ -149,7 +149,8 @@ def _listed(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _names(stage: Mapping[str, Any], named: _Named) -> tuple[str, ...]:
     names, where = stage.get(named.key) or (), f"{named.stage}.{named.key}"
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{where}: write a list of names, e.g. {where}=[{names}].")
+        first = names if isinstance(names, str) else "<name>"
+        raise UserError(f"{where}: write a list of names, e.g. {where}=[{first}].")
     if repeated := [name for place, name in enumerate(names) if name in names[:place]]:
         raise UserError(f"{where}: {repeated[0]} stands there twice.")
     return tuple(names)

@@ -67,6 +67,7 @@ def test_all_that_is_wrong_is_said_at_once(house: Path) -> None:
     [
         ("++evaluate.compare=[l2]", "unknown head 'l2'."),
         ("++evaluate.datasets=pairs", "evaluate.datasets: write a list of names, e.g. evaluate.datasets=[pairs]."),
+        ("++evaluate.compare=[3]", "evaluate.compare: write a list of names, e.g. evaluate.compare=[<name>]."),
         ("++evaluate.compare=[random,elk,random]", "evaluate.compare: random stands there twice."),
         ("++dataset=3", "the config does not compose: "),
         ("++data_root=${nowhere}", "the config does not compose: Interpolation key 'nowhere' not found"),

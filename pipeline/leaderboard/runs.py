@@ -132,8 +132,11 @@ def _training(run: Place) -> Any:
     import yaml
 
     try:
-        whole = yaml.safe_load(read_bytes(run / CONFIG))
+        text = read_bytes(run / CONFIG)
+        whole = yaml.safe_load(text)
         training, search = (dict(whole.get(stage) or {}) for stage in ("train_head", "tune"))
+        if not training or not text.endswith(b"\n"):  # what is left of a file that was cut off may well be YAML
+            raise ValueError("it is cut off")
     except (yaml.YAMLError, ValueError, TypeError, AttributeError):
         raise UserError(
             f"leaderboard: {run / CONFIG} is damaged. The command that made the run writes it again; without the file "

@@ -281,3 +281,13 @@ def test_what_is_no_finished_evaluation_is_said(run, tmp_path):
         read_board([one], upstream=True)
     (one / "config.yaml").unlink()
     assert values(read_board([one], upstream=True)) == {"elk": [0.6]}
+
+
+@pytest.mark.parametrize("cut", [3, 12, 40])
+def test_a_config_that_is_cut_off_is_no_other_training(run, cut):
+    """What was left of it was read, and the settings that were gone made another method, or one of two."""
+    folder = run("one", {"cub": [contender("elk", "head", [0], [0.6])]}, training={"weight_decay": 0.25})
+    text = (folder / "config.yaml").read_bytes()
+    (folder / "config.yaml").write_bytes(text[:-cut])
+    with pytest.raises(UserError, match=r"one/config\.yaml is damaged"):
+        read_board([folder])

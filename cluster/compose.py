@@ -149,7 +149,8 @@ def _listed(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _names(stage: Mapping[str, Any], named: _Named) -> tuple[str, ...]:
     names, where = stage.get(named.key) or (), f"{named.stage}.{named.key}"
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{where}: write a list of names, e.g. {where}=[{names}].")
+        first = names if isinstance(names, str) else "<name>"
+        raise UserError(f"{where}: write a list of names, e.g. {where}=[{first}].")
     if repeated := [name for place, name in enumerate(names) if name in names[:place]]:
         raise UserError(f"{where}: {repeated[0]} stands there twice.")
     return tuple(names)
@@ -222,6 +223,7 @@ def _check(values: dict[str, Any], names: Mapping[str, Sequence[str]]) -> Compos
     parts: dict[str, Any] = {group: checks.run(check[group], values.get(group), group) for group in check}
     for key, named in NAMED.items():
         parts[key] = checks.each(check[named.group], values.get(key), names[key], key)
+    checks.run(_refuse_equals, parts["compare"])
     cluster = checks.run(_cluster, values.get("cluster"), "cluster")
     checks.run(_recipe, values.get("recipe"))
     stages = {name: checks.run(_stage, name, values.get(name)) for name in stage_names()}
@@ -259,6 +261,16 @@ def _backbone(values: Any, where: str) -> dict[str, Any]:
 
 def _head(values: Any, where: str) -> dict[str, Any]:
     return check_head(_mapping(values, where), where)
+
+
+def _refuse_equals(compare: Mapping[str, Any]) -> None:
+    names = {key: [name for name, values in compare.items() if values == one] for key, one in compare.items() if one}
+    for key, alike in names.items():
+        if key != alike[0]:
+            raise UserError(
+                f"evaluate.compare: {key} is the same head as {alike[0]}, setting by setting. Name one of them, or "
+                f"give it other settings: compare.{key}.<key>=<value>."
+            )
 
 
 def _recipe(values: Any) -> Recipe:

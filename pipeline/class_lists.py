@@ -16,6 +16,7 @@ from pathlib import Path
 from pipeline.discovery import unknown_name
 from pipeline.errors import UserError
 from pipeline.places import as_place
+from pipeline.vision_packages import fitting_torch
 
 # Name here → timm's name of it; timm carries the lists.
 TIMM_SUBSETS = {
@@ -70,7 +71,8 @@ def class_list(choice: str | Path | Sequence[str], where: str) -> tuple[str, ...
 
 
 def _of_timm(subset: str) -> tuple[str, ...]:
-    from timm.data.imagenet_info import ImageNetInfo  # brings torch along; readers of datasets do without
+    with fitting_torch():
+        from timm.data.imagenet_info import ImageNetInfo  # brings torch along; readers of datasets do without
 
     return tuple(ImageNetInfo(subset).label_names())
 

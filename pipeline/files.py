@@ -129,6 +129,20 @@ def write_bytes(path: Place, data: bytes) -> None:
         file.write(data)
 
 
+def move_file(path: Place, to: Place) -> None:
+    """Give a file or object another name; what has the name is replaced.
+
+    A file is always there under one of the two names; an object is copied, so for a moment it is there under both.
+    """
+    if isinstance(path, RemotePath):
+        with reaching(path):
+            path.fs.cp_file(path.path, to.path)  # type: ignore[union-attr]
+        path.unlink()
+    else:
+        path.replace(Path(str(to)))
+        sync_folder(path.parent)
+
+
 def append_text(path: Place, text: str) -> None:
     """Add ``text`` at the end, as :func:`append_bytes` does."""
     append_bytes(path, text.encode())

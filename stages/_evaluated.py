@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pipeline.datasets import check_dataset, make_dataset
+from pipeline.datasets import check_dataset, make_dataset, where_keys_are_from
 from pipeline.errors import UserError
 from pipeline.places import Place
 from stages.base import Experiment, Stage, is_done, make_stage
@@ -119,12 +119,13 @@ class Evaluated:
         """Of the collection that the heads were trained on, the keys that are no part of the test.
 
         It may be evaluated under another name, or another part of it with images of the first: keys are made of where
-        an image lies, so those that are trained on are left out of whatever is read from the same place.
+        an image lies, so those that are trained on are left out of whatever is read from the same place, or from a copy
+        of the same published collection.
         """
         if unit == UPSTREAM:
             return self._trained_on
         ours, theirs = self.experiment.dataset, self.experiment.downstream[unit]
-        if any(ours.get(key) != theirs.get(key) for key in ("kind", "root")):
+        if where_keys_are_from(ours) != where_keys_are_from(theirs, f"downstream.{unit}"):
             return frozenset()
         if self.experiment.stages["train_head"].shots is not None:
             return self._trained_on

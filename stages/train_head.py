@@ -202,7 +202,7 @@ class TrainHead(Stage):
         named = ((point.name, seed) for point in points(self.config) for seed in self.config.seeds)
         for (point, seed), folder in zip(named, self.head_folders(), strict=True):
             logged = TrainingLog(folder / LOG).rows()
-            if logged:
+            if logged and {"loss", "samples_per_second"} <= logged[-1].keys():  # its header is whole
                 last, speed = logged[-1], max(row["samples_per_second"] for row in logged)
                 name = f"{point} seed {seed}".strip()
                 lines.append(f"train_head: {name}: final loss {last['loss']:.4f}, up to {speed:,.0f} samples/s")

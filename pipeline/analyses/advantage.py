@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
     from pipeline.evaluation.collection import Collection
+    from pipeline.evaluation.contenders import Scored
     from pipeline.evaluation.scoring import SeedScores
-    from pipeline.metrics.undefined import Score
+    from pipeline.metrics.bootstrap import Interval
+    from pipeline.metrics.undefined import Score, Undefined
     from pipeline.report.style import Theme
 
 DRAWS = 500
@@ -39,30 +42,25 @@ class Advantage(CollectionAnalysis):
 
     def measure(self, collection: Collection) -> Values:
         """Contender → ``{advantage: numbers over seeds, low, high, undefined}``."""
-        from pipeline.metrics.bootstrap import bootstrap, median_difference
         from pipeline.metrics.undefined import Undefined
 
         entropy = next((item for item in collection.present if item.name == ENTROPY), None)
         if entropy is None:
             raise NotApplicable("there is no classifier over this representation, so no entropy")
-        theirs = {id(scores): _metric(scores) for scores in entropy.seeds.values()}
         told = {
             item["name"]: item["advantage_over_entropy"] for item in collection.result["contenders"] if item["seeds"]
         }
-        rows = entropy.shown.retrieval.counted
+        others = [item for item in collection.present if item is not entropy]
         found: dict[str, dict[str, Any]] = {}
-        for item in collection.present:
-            if item is not entropy:
-                advantage = told[item.name]
-                numbers = {"advantage": advantage, "low": None, "high": None, "undefined": advantage["undefined"]}
-                if advantage["median"] is not None:  # so each seed has its entropy
-                    pairs = [(_metric(scores), theirs[id(entropy.at(seed))]) for seed, scores in item.seeds.items()]
-                    interval = bootstrap(median_difference(pairs), rows, draws=DRAWS, level=LEVEL)
-                    if isinstance(interval, Undefined):
-                        numbers["undefined"] = interval.reason
-                    else:
-                        numbers |= {"low": interval.low, "high": interval.high}
-                found[item.name] = numbers
+        for item in others:
+            advantage = told[item.name]
+            found[item.name] = {"advantage": advantage, "low": None, "high": None, "undefined": advantage["undefined"]}
+        known = [item for item in others if told[item.name]["median"] is not None]  # so each seed has its entropy
+        for item, interval in zip(known, _intervals(known, entropy), strict=True):
+            if isinstance(interval, Undefined):
+                found[item.name]["undefined"] = interval.reason
+            else:
+                found[item.name] |= {"low": interval.low, "high": interval.high}
         return found
 
     def show(self, values: Values, context: Context) -> Iterator[Part]:
@@ -89,8 +87,29 @@ class Advantage(CollectionAnalysis):
         yield Table(caption=f"Advantage over the entropy on {context.judged}", columns=columns, rows=rows)
 
 
-def _metric(scores: SeedScores) -> Callable[[Any], Score]:
-    """R-AUROC of drawn rows. The order of the values is found once: each draw only counts, so it takes no sorting."""
+def _intervals(items: Sequence[Scored], entropy: Scored) -> list[Interval | Undefined]:
+    """Of each of ``items``; the draws, and the entropy's R-AUROC on them, are the same for all."""
+    from pipeline.metrics.bootstrap import bootstrap_all, median_difference, remembered
+
+    rows = entropy.shown.retrieval.counted
+    times = remembered(partial(np.bincount, minlength=rows))
+    theirs = {id(scores): remembered(_metric(scores, times)) for scores in entropy.seeds.values()}
+    differences = [
+        median_difference(
+            [(_metric(scores, times), theirs[id(entropy.at(seed))]) for seed, scores in item.seeds.items()]
+        )
+        for item in items
+    ]
+    return bootstrap_all(differences, rows, draws=DRAWS, level=LEVEL)
+
+
+def _metric(scores: SeedScores, times: Callable[[Any], Any]) -> Callable[[Any], Score]:
+    """R-AUROC of drawn rows. The order of the values is found once: each draw only counts, so it takes no sorting.
+
+    Args:
+        scores: of all rows.
+        times: drawn rows → (C,) how often each row is among them.
+    """
     from pipeline.metrics.undefined import Undefined
 
     uncertainty_C, wrong_C = scores.judged()
@@ -99,12 +118,14 @@ def _metric(scores: SeedScores) -> Callable[[Any], Score]:
     first_P = np.flatnonzero(np.append(True, sorted_C[1:] != sorted_C[:-1])) if len(order_C) else order_C  # of equals
 
     def r_auroc(row_D: Any) -> Score:
-        times_C = np.bincount(row_D, minlength=len(order_C))[order_C]
+        times_C = times(row_D)[order_C]
         wrong = int((bad_C := times_C * wrong_C).sum())
         right = int(times_C.sum()) - wrong
         if not wrong or not right:
             return Undefined(f"needs right and wrong neighbours: {right} right, {wrong} wrong")
-        wrong_P, right_P = np.add.reduceat(bad_C, first_P), np.add.reduceat(times_C - bad_C, first_P)
+        wrong_P, right_P = bad_C, times_C - bad_C
+        if len(first_P) < len(order_C):
+            wrong_P, right_P = np.add.reduceat(wrong_P, first_P), np.add.reduceat(right_P, first_P)
         return float(wrong_P @ (np.cumsum(right_P) - right_P / 2) / (wrong * right))
 
     return r_auroc

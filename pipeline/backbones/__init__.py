@@ -13,6 +13,7 @@ from pipeline.digests import digest
 from pipeline.discovery import implementation, module_of
 from pipeline.on_demand import on_demand
 from pipeline.settings import parse_settings
+from pipeline.vision_packages import fitting_torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,11 +45,12 @@ def network_class(values: Mapping[str, Any]) -> type[Network]:
     """The network defined in ``pipeline/backbones/sources/<source>.py``.
 
     Raises:
-        UserError: there is no such source; lists the valid names.
+        UserError: there is no such source, which lists the valid names; or it needs a torchvision that does not load.
     """
     from pipeline.backbones.base import Network  # brings torch along
 
-    return implementation(SOURCES, _source(values), WHAT, Network)
+    with fitting_torch():
+        return implementation(SOURCES, _source(values), WHAT, Network)
 
 
 def parse_backbone(values: Mapping[str, Any], where: str = "backbone") -> BackboneConfig:

@@ -23,6 +23,7 @@ from pydantic import BeforeValidator, Field
 
 from pipeline.errors import DamagedError, UserError
 from pipeline.faults import Quarantined
+from pipeline.images.grouping import APART
 from pipeline.places import Place
 from pipeline.representation_store.records import committed_units, read_commits
 
@@ -30,6 +31,7 @@ GRACE = 100_000  # samples: about a dozen tars
 FEW_OF_A_RUN = 10
 FEW_OF_A_UNIT = 3
 SHOWN = 3  # samples in a message
+TAR = "<name>.tar"  # in advice
 
 
 def _share(value: Any) -> Any:
@@ -108,4 +110,10 @@ class Budget:
 
     def _advice(self, quarantined: Sequence[Quarantined]) -> str:
         first = "; ".join(f"{item.key}: {item.reason}" for item in quarantined[:SHOWN])
+        if 2 * [item.reason for item in quarantined].count(APART) > len(quarantined):
+            return (
+                f"First: {first}. That is what `tar cf {TAR} .` makes, which takes members in the order of the folder. "
+                f"Unpack this tar and pack it by name: tar --sort=name -cf {TAR} -C <folder> . (or, where tar has no "
+                f"--sort: find . -type f | LC_ALL=C sort | tar -cf {TAR} -T -)"
+            )
         return f"First: {first}. Mend the images, or allow more with cache.max_quarantined=…"

@@ -26,6 +26,7 @@ from pipeline.files import read_json
 from pipeline.representation_store import RepresentationStore, StoreLayout, bytes_a_row
 from pipeline.representation_store.layout import array_specs
 from pipeline.representation_store.records import committed_units, record_path
+from pipeline.vision_packages import fitting_torch
 
 RATES = Path(__file__).with_name("rates.json")
 RECORDS = 2  # files of a unit beside its arrays: commit record and telemetry
@@ -87,7 +88,8 @@ def _width(values: Mapping[str, Any]) -> int | None:
     known = values.get("source", "timm") == "timm" and values.get("weights") != "ours"
     if not known or values.get("layer", -1) != -1 or values.get("pooling", "auto") != "auto":
         return None
-    import timm  # where it is asked: it takes seconds to import
+    with fitting_torch():
+        import timm  # where it is asked: it takes seconds to import
 
     try:
         with torch.device("meta"):
@@ -150,7 +152,8 @@ def _rates() -> Mapping[str, Any]:
 
 def _table(values: Mapping[str, Any]) -> Mapping[str, float]:
     """Images a second of the forward pass alone, by device; empty for a model that is not in the table."""
-    import timm
+    with fitting_torch():
+        import timm
 
     model = str(values.get("model")).partition(".")[0]
     if values.get("source", "timm") != "timm" or not timm.is_model(model):

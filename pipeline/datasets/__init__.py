@@ -42,3 +42,10 @@ def make_dataset(values: Any, where: str = "dataset") -> Dataset:
     kind, values = kind_of(values, where, PACKAGE, WHAT)
     reader = dataset_class(kind)
     return reader(parse(reader.Config, values, where))
+
+
+def where_keys_are_from(values: Any, where: str = "dataset") -> tuple[Any, ...]:
+    """Two datasets whose keys are from the same place have the same image where they have the same key."""
+    kind, settings = kind_of(values, where, PACKAGE, WHAT)
+    collection = dataset_class(kind).collection
+    return (collection,) if collection is not None else (kind, settings.get("root"))

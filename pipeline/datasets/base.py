@@ -69,6 +69,9 @@ class Dataset(ABC):
 
     Config: ClassVar[type[Any]]
     about: ClassVar[About]
+    #: Of collections that are published as a whole and read by several kinds: its name. The same key is the same image
+    #: then, whichever of the kinds reads it and wherever its copy lies. None: a key says where below ``root`` it lies.
+    collection: ClassVar[str | None] = None
 
     def __init__(self, config: Any) -> None:
         self.config = config

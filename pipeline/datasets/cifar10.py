@@ -23,6 +23,7 @@ class Cifar10(Cifar):
         class_count=10,
         sizes={"train": 50_000, "test": 10_000, "all": 60_000},
     )
+    collection: ClassVar[str | None] = "CIFAR-10"
     inside = ("cifar-10-batches-bin", "cifar-10-batches-py")
     remedy = how_to_get(
         about,

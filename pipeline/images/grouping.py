@@ -23,6 +23,8 @@ LABEL_EXTENSIONS = ("cls", "json", "txt")
 #: Larger members are not read: an uncompressed image of that size has more pixels than are decoded, mostly.
 MAX_IMAGE_BYTES = 256 << 20
 MAX_LABEL_BYTES = 1 << 20
+#: Why a sample is set aside whose members have others between them.
+APART = "its members do not lie together: the key repeats, or samples are interleaved"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ def grouped(found: Sequence[Member]) -> list[Group | Quarantined]:
         if not extension:
             fault = fault or "its name has no extension"
         if key in runs and key != previous:
-            fault = fault or "its members do not lie together: the key repeats, or samples are interleaved"
+            fault = fault or APART
         elif extension in runs.get(key, {}):
             fault = fault or f"two members of this key end in .{printable(extension)}"
         if fault:

@@ -1,9 +1,9 @@
 """What several evaluations say of each method: one entry a backbone and method, its seeds put together.
 
 Runs of the same method that differ in their seeds alone are one entry with all the seeds: what a head learnt from (the
-store, the probe) and how its settings were looked for is a part of the method. The same seed in two runs (a baseline
-stands in every run) counts once where both say the same; where they do not, on one dataset at least, all that the
-second run says of the method is an entry of its own, named after the run.
+store, the probe) and how its settings were looked for is a part of the method; what a run calls it is not. The same
+seed in two runs (a baseline stands in every run) counts once where both say the same; where they do not, on one dataset
+at least, all that the second run says of the method is an entry of its own, named after the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Entry:
 
     Attributes:
         backbone, name: as shown; no other entry has both.
-        called: what its runs call it.
+        called: run → what it calls it.
         role: ``head``, ``compare`` or ``baseline``.
         values: dataset → metric → seed → value.
         runs: folders that it comes from.
@@ -43,7 +43,7 @@ class Entry:
 
     backbone: str
     name: str
-    called: str
+    called: Mapping[Place, str]
     role: str
     values: Mapping[str, Mapping[str, Mapping[int, Score]]]
     runs: Sequence[Place]
@@ -97,6 +97,7 @@ class _Growing:
     role: str
     values: dict[str, dict[str, dict[int, Score]]] = field(default_factory=dict)
     runs: list[Place] = field(default_factory=list)
+    called: dict[Place, str] = field(default_factory=dict)
 
     def contradicts(self, found: Found) -> bool:
         """Whether a seed that is there already has other values, on any dataset."""
@@ -153,6 +154,7 @@ def _add(growing: dict[tuple[str, ...], _Growing], run: Place, backbone: str, me
             there[metric].update(of)
     if run not in entry.runs:
         entry.runs.append(run)
+        entry.called[run] = method.name
 
 
 def _named(growing: Iterator[_Growing] | Any) -> Iterator[Entry]:
@@ -163,7 +165,9 @@ def _named(growing: Iterator[_Growing] | Any) -> Iterator[Entry]:
         run = one.runs[0]
         folder = run.name if [other.runs[0].name for other in alike].count(run.name) == 1 else str(run)
         name = one.name if len(alike) == 1 else f"{one.name} ({folder})"
-        yield Entry(backbone=one.backbone, name=name, called=one.name, role=one.role, values=one.values, runs=one.runs)
+        yield Entry(
+            backbone=one.backbone, name=name, called=one.called, role=one.role, values=one.values, runs=one.runs
+        )
 
 
 def _order(entry: Entry, datasets: Sequence[str]) -> tuple[float, str]:

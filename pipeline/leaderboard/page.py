@@ -9,7 +9,7 @@ from pipeline.files import write_bytes
 from pipeline.leaderboard.entries import Board, Entry
 from pipeline.leaderboard.plots import bars, histograms, scatter
 from pipeline.leaderboard.runs import RESULTS
-from pipeline.leaderboard.tables import as_csv, as_latex, as_markdown, table, undefined
+from pipeline.leaderboard.tables import aliases, as_csv, as_latex, as_markdown, table, undefined
 from pipeline.places import Place
 from pipeline.report.build import ready_figure, render
 from pipeline.report.parts import Figure
@@ -33,6 +33,7 @@ def write_board(folder: Place, board: Board, command: str) -> list[Place]:
         command=command,
         datasets=[(name, board.rows[name]) for name in board.datasets],
         main=table(board),
+        aliases=aliases(board),
         undefined=undefined(board),
         plots=plots,
         runs=sorted({str(run) for entry in board.entries for run in entry.runs}),
@@ -57,7 +58,7 @@ def _histogram(entry: Entry, dataset: str) -> Mapping[str, Any] | None:
         for result in read_open(run / RESULTS)["results"]:
             record = result.get("analyses", {}).get("histograms") or {}
             found: Mapping[str, Any] = record.get("values") or {}
-            if result["dataset"] == dataset and entry.called in found:
-                counts: Mapping[str, Any] = found[entry.called]
+            if result["dataset"] == dataset and entry.called[run] in found:
+                counts: Mapping[str, Any] = found[entry.called[run]]
                 return counts
     return None

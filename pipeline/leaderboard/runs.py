@@ -84,7 +84,7 @@ def methods(results: Sequence[Mapping[str, Any]], run: Place, meaning: Mapping[s
     Raises:
         UserError: the file that says how heads were trained is damaged.
     """
-    training = _training(run, meaning)
+    training = _training(run)
     found: dict[str, Method] = {}
     for result in results:
         for item in result["contenders"]:
@@ -100,24 +100,43 @@ def methods(results: Sequence[Mapping[str, Any]], run: Place, meaning: Mapping[s
 
 def _identity(item: Mapping[str, Any], training: Any, meaning: Mapping[str, Any]) -> str:
     """What makes two contenders of the same backbone the same method, their seeds aside."""
-    method = {"name": item["name"], "config": item["config"], "metric": meaning["config"]["metric"]}
+    method = {"name": _distinguishing(item, training), "config": item["config"], "metric": meaning["config"]["metric"]}
     if item["role"] == "baseline":
         # an entropy is that of its classifier; the other baselines have nothing but the representation
         return digest({**method, "probe": meaning["inputs"].get("probe") if item["name"] == ENTROPY else None})
     # what it learnt from; the digest of its training has the seeds in it
     read = {stage: mark for stage, mark in meaning["inputs"].items() if stage != "train_head"}
+    if training is None:
+        training = meaning["inputs"]  # with the seeds: each run is a method of its own
     return digest({**method, "training": training, "dataset": meaning["dataset"], "read": read})
 
 
-def _training(run: Place, meaning: Mapping[str, Any]) -> Any:
-    """How the heads of a run were trained, and looked for where they were, their seeds aside."""
+def _distinguishing(item: Mapping[str, Any], training: Any) -> str:
+    """What a name says that the settings do not: the point of a sweep, or that it is the head before training.
+
+    The rest of it is the experiment's own word: one head is ``loss_prediction objective=l2`` where it is the
+    experiment's, and ``loss_prediction_l2``, or whatever its file is called, where it stands beside another.
+    """
+    name, before = str(item["name"]), " before training"
+    if name.endswith(before):
+        return before
+    if training is None:
+        return name
+    return name.rpartition(" ")[2] if any((training.get("sweep") or {}).values()) else ""
+
+
+def _training(run: Place) -> Any:
+    """How the heads of a run were trained, and looked for where they were, their seeds aside; None: not known."""
     if not (run / CONFIG).is_file():
-        return meaning["inputs"]  # with the seeds: where nothing else is known, each run is a method of its own
+        return None
     import yaml
 
     try:
-        whole = yaml.safe_load(read_bytes(run / CONFIG))
+        text = read_bytes(run / CONFIG)
+        whole = yaml.safe_load(text)
         training, search = (dict(whole.get(stage) or {}) for stage in ("train_head", "tune"))
+        if not training or not text.endswith(b"\n"):  # what is left of a file that was cut off may well be YAML
+            raise ValueError("it is cut off")
     except (yaml.YAMLError, ValueError, TypeError, AttributeError):
         raise UserError(
             f"leaderboard: {run / CONFIG} is damaged. The command that made the run writes it again; without the file "

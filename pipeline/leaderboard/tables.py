@@ -47,6 +47,18 @@ def _best(values: Sequence[float]) -> float | None:
     return max(values) if len(set(values)) > 1 else None
 
 
+def aliases(board: Board) -> list[str]:
+    """Entries that have another name in some of their runs: the same head and settings, put together."""
+    found = []
+    for entry in board.entries:
+        first = entry.called[entry.runs[0]]
+        others = {name: run for run, name in reversed([*entry.called.items()]) if name != first}
+        said = [f"{name} in {run.name}" for name, run in sorted(others.items())]
+        if said:
+            found.append(f"{entry.name}, {entry.backbone}: also {', '.join(said)}, with the same settings.")
+    return found
+
+
 def undefined(board: Board) -> list[str]:
     """What is undefined, and why."""
     made = table(board)
@@ -67,7 +79,7 @@ def as_markdown(board: Board) -> str:
     ]
     for row in made.rows:
         lines.append(_row([f"**{markdown(cell.text)}**" if cell.strong else markdown(cell.text) for cell in row]))
-    reasons = [f"- {markdown(line)}" for line in undefined(board)]
+    reasons = [f"- {markdown(line)}" for line in (*aliases(board), *undefined(board))]
     return "\n".join([*lines, *(["", *reasons] if reasons else [])]) + "\n"
 
 

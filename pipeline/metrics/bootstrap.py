@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from pipeline.errors import UserError
 from pipeline.metrics.undefined import Score, Undefined
 
+T = TypeVar("T")
 Metric = Callable[[NDArray[np.int64]], Score]  # rows, with repetition → the score on them
 
 
@@ -39,10 +41,18 @@ class Interval:
 def bootstrap(
     metric: Metric, rows: int, *, draws: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Interval | Undefined:
-    """``metric`` on all rows, and its interval.
+    """``metric`` on all rows, and its interval; as :func:`bootstrap_all` of it alone."""
+    return bootstrap_all([metric], rows, draws=draws, level=level, seed=seed)[0]
+
+
+def bootstrap_all(
+    metrics: Sequence[Metric], rows: int, *, draws: int = 1000, level: float = 0.95, seed: int = 0
+) -> list[Interval | Undefined]:
+    """Each of ``metrics`` on all rows, and its interval; all are asked of one resample before the next is drawn.
 
     Args:
-        metric: of row indices, e.g. :func:`median_difference`.
+        metrics: of row indices, e.g. :func:`median_difference`. What several of them need is computed once a resample
+            where it is :func:`remembered`.
         rows: how many there are.
         draws: resamples.
         level: share of the resamples inside the interval.
@@ -53,16 +63,36 @@ def bootstrap(
     """
     if not 0 < level < 1 or draws < 1:
         raise UserError(f"bootstrap: level {level} must be between 0 and 1, and draws {draws} at least 1.")
-    whole = metric(np.arange(rows))
-    if isinstance(whole, Undefined):
-        return whole
+    every = np.arange(rows)
+    wholes = [metric(every) for metric in metrics]
+    defined = [metric for metric, whole in zip(metrics, wholes, strict=True) if not isinstance(whole, Undefined)]
     generator = np.random.Generator(np.random.Philox(seed))
-    found = [metric(generator.integers(0, rows, rows)) for _ in range(draws)]
-    values = np.array([value for value in found if not isinstance(value, Undefined)])
+    found: list[list[Score]] = []
+    for _ in range(draws if defined else 0):
+        row_D = generator.integers(0, rows, rows)
+        found.append([metric(row_D) for metric in defined])
+    of_defined = iter(zip(*found, strict=True))
+    return [whole if isinstance(whole, Undefined) else _interval(whole, next(of_defined), level) for whole in wholes]
+
+
+def _interval(whole: float, drawn: Sequence[Score], level: float) -> Interval | Undefined:
+    values = np.array([value for value in drawn if not isinstance(value, Undefined)])
     if not len(values):
         return Undefined("undefined on every resample")
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(value=whole, low=float(low), high=float(high), left_out=draws - len(values))
+    return Interval(value=whole, low=float(low), high=float(high), left_out=len(drawn) - len(values))
+
+
+def remembered(function: Callable[[NDArray[np.int64]], T]) -> Callable[[NDArray[np.int64]], T]:
+    """``function`` of rows, which is not computed again when it is asked of the very rows that it was asked of last."""
+    last: list[tuple[NDArray[np.int64], T]] = []
+
+    def asked(row_D: NDArray[np.int64]) -> T:
+        if not last or last[0][0] is not row_D:
+            last[:] = [(row_D, function(row_D))]
+        return last[0][1]
+
+    return asked
 
 
 def median_difference(pairs: Sequence[tuple[Metric, Metric]]) -> Metric:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import safetensors.torch
 
-from pipeline.errors import DamagedError, UserError
-from pipeline.files import PARTIAL, read_bytes, write_bytes
+from pipeline.errors import DamagedError
+from pipeline.files import PARTIAL, read_bytes, sha256_file, write_bytes
 from pipeline.places import Place
 from pipeline.probing.softmax import SoftmaxClassifier
+from pipeline.progress import Progress
 from pipeline.sealed import read_sealed, write_sealed
 
 RECORD = "state.json"
@@ -40,27 +41,30 @@ def save_state(folder: Place, classifiers: Sequence[SoftmaxClassifier], step: in
     _sweep(folder, {RECORD, *files})
 
 
-def load_state(folder: Place, classifiers: Sequence[SoftmaxClassifier], meaning: str) -> int:
+def load_state(folder: Place, classifiers: Sequence[SoftmaxClassifier], meaning: str, progress: Progress) -> int:
     """Put the classifiers into the state that lies there; the steps done, 0 if there is no state of this fit.
 
-    Raises:
-        UserError: a file of the state is damaged or missing.
+    One that is damaged is removed and said, and the classifiers stay as they are.
     """
-    if not (folder / RECORD).is_file():
-        return 0
     try:
         found = read_sealed(folder / RECORD)
+    except FileNotFoundError:
+        return 0
+    except DamagedError:
+        bad = [folder / RECORD]
+    else:
         if found["meaning"] != meaning:
             return 0  # of other settings or another store: it is overwritten
-        for (name, digest), one in zip(sorted(found["files"].items()), classifiers, strict=True):
-            data = read_bytes(folder / name)
-            if sha256(data).hexdigest() != digest:
-                raise DamagedError(f"{name} is not what was written")
-            one.restore(safetensors.torch.load(data))
-    except (DamagedError, FileNotFoundError) as error:
-        raise UserError(
-            f"the state of the probes' fit in {folder} is damaged: {error}. Remove that folder: the fit starts again."
-        ) from error
+        bad = [folder / name for name, digest in found["files"].items() if not _whole(folder / name, digest)]
+    if bad:  # found out before any classifier changes
+        remove_state(folder)
+        progress.say(
+            f"probe: {bad[0]}: the checkpoint is damaged (it is not what was written). It is "
+            "removed, and the fit begins again at step 0."
+        )
+        return 0
+    for name, one in zip(sorted(found["files"]), classifiers, strict=True):
+        one.restore(safetensors.torch.load(read_bytes(folder / name)))
     return int(found["step"])
 
 
@@ -71,6 +75,10 @@ def remove_state(folder: Place) -> None:
         _sweep(folder, set())
         if isinstance(folder, Path):  # object stores have no folders
             folder.rmdir()
+
+
+def _whole(path: Place, digest: str) -> bool:
+    return path.is_file() and sha256_file(path) == digest
 
 
 def _sweep(folder: Place, keep: set[str]) -> None:

@@ -77,7 +77,7 @@ class Fit:
             UserError: a loss is not finite any more.
             Interrupted: somebody asked to stop; the state is saved.
         """
-        start, size = load_state(self.folder, classifiers, self.meaning), self.settings.batch_size
+        start, size = load_state(self.folder, classifiers, self.meaning, progress), self.settings.batch_size
         peak = self.settings.lr / math.sqrt(self.scratch.weight_CD.shape[1])
         bar = progress.bar(self.what, steps * size, "rows", initial=start * size)
         saved = time.monotonic()

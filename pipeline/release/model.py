@@ -5,6 +5,7 @@ Shapes: B images, E width of the embedding, size = side of the backbone's input.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -43,7 +44,7 @@ class ReleasedModel:
 
     Attributes:
         config: what the bundle says of itself: head, backbone, results, self-check.
-        batch_size: images a batch; memory and speed, not results.
+        batch_size: images a batch, at least 1; memory and speed, not results.
     """
 
     def __init__(self, *, backbone: Backbone, head: Head, config: Mapping[str, Any], batch_size: int = 32) -> None:
@@ -90,6 +91,25 @@ class ReleasedModel:
         """
         with _our_device():
             return normalise(self._pixels(image), self.backbone.preprocessing).contiguous()
+
+    @property
+    def batch_size(self) -> int:
+        """Images a batch.
+
+        Raises:
+            UserError: when set to what is no whole number of at least 1.
+        """
+        return self._batch_size
+
+    @batch_size.setter
+    def batch_size(self, value: int) -> None:
+        try:
+            size = 0 if isinstance(value, bool) else operator.index(value)  # integers of NumPy too
+        except TypeError:
+            size = 0
+        if size < 1:
+            raise UserError(f"batch_size: {value!r} must be a whole number of at least 1: images a batch.")
+        self._batch_size = size
 
     @property
     def device(self) -> torch.device:

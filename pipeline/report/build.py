@@ -154,15 +154,20 @@ def ready_figure(folder: Place, name: str, part: Figure) -> Plot:
 
 def render(page: str, **values: Any) -> str:
     """One of our pages, with the style and the script in it."""
-    environment = Environment(
+    return str(environment().get_template(page).render(**values))
+
+
+def environment() -> Environment:
+    """What our templates are read with."""
+    made = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["data_uri"] = data_uri
-    environment.filters["breakable"] = breakable
+    made.filters["data_uri"] = data_uri
+    made.filters["breakable"] = breakable
     for name in ("style", "script"):  # our own files, so they are not escaped
         suffix = {"style": "css", "script": "js"}[name]
-        environment.globals[name] = Markup((HERE / f"report.{suffix}").read_text(encoding="utf-8"))
-    return str(environment.get_template(page).render(**values))
+        made.globals[name] = Markup((HERE / f"report.{suffix}").read_text(encoding="utf-8"))
+    return made
 
 
 def breakable(text: str) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +26,13 @@ class Cell:
     value: float | str | None = None
     reason: str = ""
     strong: bool = False
+
+    @property
+    def key(self) -> str:
+        """``value`` as a page's script reads it, in which infinity has another name than in Python; "" sorts last."""
+        if isinstance(self.value, float) and math.isinf(self.value):
+            return "Infinity" if self.value > 0 else "-Infinity"
+        return "" if self.value is None else str(self.value)
 
 
 def number(numbers: Mapping[str, Any], *, signed: bool = False, best: float | None = None) -> Cell:

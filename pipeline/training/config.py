@@ -13,6 +13,7 @@ Positive = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 31)]
 Rate = Annotated[float, Field(gt=0)]
 Decay = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 @config
@@ -52,7 +53,7 @@ class TrainingConfig:
     base_lr: Rate = 1e-3  # peak learning rate at a batch of 256; times √(batch_size / 256): 2.83e-3 at 2,048
     start_lr: Rate = 1e-4  # where the rise begins
     end_lr: Rate = 1e-8  # where the cosine ends
-    betas: tuple[float, float] = (0.8, 0.95)  # of AdamW
+    betas: tuple[Share, Share] = (0.8, 0.95)  # of AdamW
     weight_decay: Decay = 1e-4  # of AdamW; none on biases and scalars
     sweep: Sweep = Sweep()  # values that are all trained in one pass, a folder each
     clip_norm: Rate | None = None  # longest gradient of a head: a longer one is shortened to it; null: never

@@ -57,13 +57,13 @@ class WithEvents(TrainingLog):
         self.folder, self.batch_size = folder, batch_size
         self._file: Place | None = None
 
-    def cut(self, step: int) -> None:
+    def cut(self, step: int) -> int:
         """As :class:`TrainingLog` says; then what is left is written as events, in a file of a later name.
 
         It begins with a mark that makes readers forget what earlier files said. The last of these stays, since a
         TensorBoard that watches it would not find its way to a later one if it were gone.
         """
-        super().cut(step)
+        damaged = super().cut(step)
         old: list[Place] = sorted(self.folder.glob("events.out.tfevents.*"), key=lambda path: path.name)
         number = max([int(time.time()), *(int(path.name.split(".")[3]) + 1 for path in old)])
         self._file, rows = self.folder / f"events.out.tfevents.{number:010d}.hedgerow", self.rows()
@@ -71,6 +71,7 @@ class WithEvents(TrainingLog):
             write_bytes(self._file, _head() + self._records(rows))
         for path in old[:-1]:
             path.unlink(missing_ok=True)
+        return damaged
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add a line to both, durably."""

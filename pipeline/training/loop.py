@@ -139,11 +139,13 @@ class _Run:
     def run(self, progress: Progress) -> list[Mapping[str, float]]:
         """Train to the end; final metrics of each member, which the first process has to write."""
         with self.world.together():
-            start, tensors, self.engine.losses.before_SMK = load_state(self.folder, self.meaning, self.world)
+            found = load_state(self.folder, self.meaning, self.world, progress)
+            start, tensors, self.engine.losses.before_SMK = found
             if tensors:
                 self.engine.restore(tensors)
             for log in (*self.logs, *self.looks) if self.world.first else ():
-                log.cut(start)
+                if damaged := log.cut(start):
+                    progress.say(f"train_head: {log.path}: {damaged} lines cannot be read and are left out of the log.")
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # members draw from the global generator; the caller's is kept
             self._steps(start, progress)

@@ -23,11 +23,11 @@ from pipeline.places import Place
 from pipeline.progress import Progress
 from pipeline.representation_store import RepresentationStore
 from pipeline.sealed import write_sealed
-from pipeline.training.checkpoints import WEIGHTS, load_head
+from pipeline.training.checkpoints import WEIGHTS, load_head, read_checkpoint
 from pipeline.training.config import TrainingConfig
 from pipeline.training.loop import TrainingDivergedError, train
 from pipeline.training.summary import summarise
-from pipeline.training.sweep import RECORD, head_folders
+from pipeline.training.sweep import head_folders
 from pipeline.tuning.choice import of_head
 from pipeline.tuning.classes import split
 from pipeline.tuning.settings import SearchConfig
@@ -101,7 +101,7 @@ def perform(
     limited, held_N = split(store, search.validation_classes, search.seed)
     (trained,) = head_folders(folder, one.training)
     try:
-        if not all((trained / name).exists() for name in (WEIGHTS, RECORD)):  # else it was cut off after training
+        if not _whole(trained):  # else it was cut off after training
             began = time.process_time()
             summary = summarise(limited, classifier)
             config = one.training
@@ -112,6 +112,15 @@ def perform(
         found = {"why": str(error)}
     write_sealed(record, {"values": dict(one.values), **found})
     (trained / WEIGHTS).unlink(missing_ok=True)
+
+
+def _whole(trained: Place) -> bool:
+    """Whether the head is there, as it was written."""
+    try:
+        read_checkpoint(trained)
+    except UserError:
+        return False
+    return True
 
 
 def _judge(trained: Place, chosen: ChosenRows, view: str) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import pytest
 
 from pipeline.analyses import chosen
 from pipeline.analyses._records import Records
+from pipeline.analyses.conformal_sets import _line
 from pipeline.evaluation import Contender
 from pipeline.progress import Silent
-from pipeline.report.build import About
+from pipeline.report.build import About, environment
+from pipeline.report.parts import Table
 from tests.browser import chromium
 from tests.browser.chromium import Page
 from tests.made_up import Column, collection, contenders, made_up_rows
@@ -127,6 +129,27 @@ def test_a_table_is_sorted_by_keyboard(page: Page) -> None:
     assert all(value is None for value in ascending[len(known) :]), "what is undefined stays last"
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid", "where the focus is can be seen"
+
+
+def test_what_has_no_end_sorts_behind_every_number(browser: Page, tmp_path: Path) -> None:
+    """The set of a bin for which all images are not enough is "all" of them."""
+    bins = [(12, 10, 9), (None, 10, 10), (3, 10, 8), (None, 0, 0), (200, 10, 10)]
+    rows = [
+        _line(place, {"size": size, "tried": tried, "covered": covered})
+        for place, (size, tried, covered) in enumerate(bins, start=1)
+    ]
+    table = Table(caption="bins", columns=("Uncertainty", "Size", "Tried", "Coverage", "Interval"), rows=rows)
+    page = "<link rel='icon' href='data:,'>{% from 'macros.html' import table %}{{ table(made) }}"
+    template = environment().from_string(page + "<script>{{ script }}</script>")
+    (tmp_path / "table.html").write_text(template.render(made=table))
+    browser.open(tmp_path / "table.html")
+    shown = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent)"
+    press = "document.querySelectorAll('th button')[1].click()"
+    browser.evaluate(press)
+    assert browser.evaluate(shown) == ["all", "all", "200", "12", "3"]
+    browser.evaluate(press)
+    assert browser.evaluate(shown) == ["3", "12", "200", "all", "all"]
+    assert browser.complaints == []
 
 
 def test_contents_lead_to_what_they_name_and_unfold_it(page: Page) -> None:

@@ -67,6 +67,7 @@ def test_all_that_is_wrong_is_said_at_once(house: Path) -> None:
     [
         ("++evaluate.compare=[l2]", "unknown head 'l2'."),
         ("++evaluate.datasets=pairs", "evaluate.datasets: write a list of names, e.g. evaluate.datasets=[pairs]."),
+        ("++evaluate.compare=[3]", "evaluate.compare: write a list of names, e.g. evaluate.compare=[<name>]."),
         ("++evaluate.compare=[random,elk,random]", "evaluate.compare: random stands there twice."),
         ("++dataset=3", "the config does not compose: "),
         ("++data_root=${nowhere}", "the config does not compose: Interpolation key 'nowhere' not found"),
@@ -78,6 +79,13 @@ def test_what_does_not_compose_is_one_clear_line(house: Path, override: str, mes
     with pytest.raises(UserError) as error:
         compose([override])
     assert str(error.value).startswith(message)
+
+
+def test_one_head_under_two_names_is_refused(house: Path) -> None:
+    same = ["++evaluate.compare=[loss_prediction,random,loss_prediction_l2]"]
+    assert len(compose(same).experiment.compare) == 3
+    with pytest.raises(UserError, match=r"^evaluate\.compare: loss_prediction_l2 is the same head as loss_prediction,"):
+        compose([*same, "++compare.loss_prediction_l2.objective=ranking"])
 
 
 def test_hydra_keeps_no_state(house: Path) -> None:

@@ -13,6 +13,8 @@ from pydantic import TypeAdapter
 
 from cluster.executors import executor_class
 from pipeline.backbones import network_class
+from pipeline.caching.settings import CacheSettings
+from pipeline.config import parse
 from pipeline.datasets import dataset_class
 from pipeline.discovery import names
 from pipeline.errors import UserError
@@ -131,3 +133,17 @@ def test_a_method_has_a_name() -> None:
     assert kind_of({"kind": "random", "a": 1}, "head", "pipeline.heads", "head") == ("random", {"a": 1})
     with pytest.raises(UserError, match=r"cluster\.kind: needs the name of an executor\. Valid: local, slurm"):
         kind_of({}, "cluster", "cluster.executors", "executor")
+
+
+def test_what_is_neither_of_two_things_is_one_complaint():
+    with pytest.raises(UserError) as raised:
+        parse(CacheSettings, {"batch_size": "many", "augmentation": {"scale": [1], "ratio": "x"}}, "cache")
+    lines = str(raised.value).splitlines()
+    said = [line for line in lines if "batch_size" in line]
+    assert len(said) == 1
+    assert said[0].startswith("cache.batch_size: Input should be a valid integer, unable")
+    assert said[0].endswith("; or input should be 'auto' (got 'many')")
+    assert [line.split(":")[0] for line in lines if line not in said] == [
+        "cache.augmentation.scale.1",
+        "cache.augmentation.ratio",
+    ]

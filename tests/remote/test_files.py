@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from pathlib import Path
 
 import boto3
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.files import append_text, atomic_file, read_json, sha256_file, write_bytes, write_json
+from pipeline.files import append_text, atomic_file, move_file, read_json, sha256_file, write_bytes, write_json
 from pipeline.places import RemotePath, as_place
 from tests.remote.conftest import objects
 
@@ -98,3 +99,12 @@ def test_no_server(bucket: RemotePath, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
         with pytest.raises(UserError, match=r"cannot be reached .*What is done stays done"):
             (bucket / "x").exists()
+
+
+def test_a_file_gets_another_name_and_takes_its_place(s3: boto3.client, bucket: RemotePath, tmp_path: Path) -> None:
+    for folder in (bucket, tmp_path):
+        write_bytes(folder / "new", b"new")
+        write_bytes(folder / "old", b"old")
+        move_file(folder / "new", folder / "old")
+        assert [path.name for path in folder.iterdir()] == ["old"]
+        assert (folder / "old").read_bytes() == b"new"

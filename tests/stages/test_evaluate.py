@@ -395,6 +395,21 @@ def test_images_that_heads_are_trained_on_are_no_test_in_another_part_either(fin
     assert 70 < left < 140  # what the part does not train on
 
 
+def test_the_same_published_images_are_seen_under_another_kind_and_in_another_place(
+    finished: Experiment, tmp_path: Path
+) -> None:
+    """CIFAR-10H is the test batch of CIFAR-10: heads trained on the one were evaluated on the other as unseen."""
+    for place in "ab":
+        published_judged.make_cifar10h(tmp_path / place)
+    ours = check_dataset({"kind": "cifar10", "root": str(tmp_path / "a")})
+    theirs = check_dataset({"kind": "cifar10h", "root": str(tmp_path / "b")})
+    experiment = replace(finished, dataset=ours, downstream={"people": theirs})
+    for cache in (make_stage("cache", experiment), Evaluated(experiment).cache_of("people")):
+        complete(cache, Silent())
+    with pytest.raises(UserError, match="12 of the 12 images of people are images that heads are trained on"):
+        Evaluated(experiment).rows("people")
+
+
 def test_nothing_to_evaluate(finished: Experiment) -> None:
     config = replace(finished.stages["evaluate"], upstream_rows=0)
     stage = make_stage("evaluate", replace(finished, downstream={}, stages={**finished.stages, "evaluate": config}))

@@ -129,6 +129,23 @@ def test_asked_to_stop_while_it_is_judged_it_is_not_trained_again(
     assert it.plan()[0].id == "trial-01"
 
 
+def test_a_damaged_head_of_a_trial_is_trained_again(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a trial was cut off between training and judging; its bytes said "damaged" in the record before."""
+    calm = make_stage("tune", experiment(runs="calm"))
+    _after_cache(calm)
+    it = make_stage("tune", experiment())
+    it.prepare()
+    with monkeypatch.context() as patched:
+        patched.setattr(trials, "_judge", lambda *_: ask_to_stop() or stop_if_asked())
+        with pytest.raises(Interrupted):
+            it.run(it.plan()[0], Silent())
+    forget()
+    path = it.folder / "trial-00" / "seed-0" / "head.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    _after_cache(it)
+    assert files(it.folder) == files(calm.folder)
+
+
 def _after_cache(stage: Stage) -> None:
     stage.prepare()
     for unit in stage.plan():

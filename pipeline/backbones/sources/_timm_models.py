@@ -19,6 +19,7 @@ from pipeline.backbones.weights import load_weights, state_dict_sha256
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file
 from pipeline.images.preprocessing import Preprocessing
+from pipeline.vision_packages import fitting_torch
 
 if TYPE_CHECKING:
     from pipeline.backbones.sources.timm import TimmNetwork
@@ -69,7 +70,8 @@ def _timm(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> t
 
 
 def _create(config: TimmNetwork.Config, *, pretrained: bool) -> nn.Module:
-    import timm
+    with fitting_torch():
+        import timm
 
     if not timm.is_model(config.model):
         raise UserError(
@@ -103,7 +105,8 @@ def _nearest(name: str, valid: list[str]) -> str:
 
 
 def _ours(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> Built:
-    from timm.models.vision_transformer import VisionTransformer
+    with fitting_torch():
+        from timm.models.vision_transformer import VisionTransformer
 
     valid = sorted(path.stem for path in OURS.glob("*.json"))
     if config.model not in valid:

@@ -26,6 +26,7 @@ from pipeline.backbones.tap import LAST, Tap
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.places import LocalPath
+from pipeline.vision_packages import fitting_torch
 
 CONTAINERS = ("blocks", "stages", "layers")  # what timm calls the list of the layers
 NUMBERED = "layer1", "layer2", "layer3", "layer4"  # … or in ResNets
@@ -107,7 +108,8 @@ class TimmNetwork(ModuleNetwork):
         if config.weights == "ours":
             return "apache-2.0", "Hedgerow, which trained it"
         if config.weights == "pretrained":
-            import timm  # where it is asked: it takes seconds to import
+            with fitting_torch():
+                import timm  # where it is asked: it takes seconds to import
 
             native = timm.get_pretrained_cfg(config.model)
             return str(getattr(native, "license", None) or "unknown").lower(), "timm"

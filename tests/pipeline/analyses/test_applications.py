@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +37,25 @@ def test_the_list_begins_with_the_most_uncertain_and_names_what_misled_it(made):
     )
     assert sorted(line["key"] for line in lines) == sorted(made.rows.keys)
     assert values["listed"] == len(lines) == 600
+
+
+def test_keys_as_they_are_stand_in_the_table_of_rows_in_the_order_that_is_documented(tmp_path):
+    """docs/design/05_evaluation.md: in the CSV file what a spreadsheet would run has an apostrophe in front."""
+    rows = made_up_rows(60, 6, 0)
+    starts = ("=", "+", "-", "@", "'=", "")  # keys with control characters are quarantined
+    rows = replace(rows, keys=[f"{starts[place % 6]}{key}" for place, key in enumerate(rows.keys)])
+    records = Records(tmp_path, ["unseen"], [])
+    one = collection(records, "unseen", "downstream", rows, images=False)
+    item = make_analysis("curation")
+    values = item.measure(one)
+    (text,) = item.files(one, values).values()
+    listed = [line["key"] for line in csv.DictReader(io.StringIO(text.decode(), newline=""))]
+    with np.load(records.table("unseen"), allow_pickle=False) as table:
+        (name,) = [name for name in table if name.startswith(f"uncertainty/{values['contender']}/{values['seed']}/")]
+        order = np.argsort(-table[name], kind="stable")
+        exact = [key.decode() for key in table["key"][order]]
+    assert sorted(exact) == sorted(rows.keys)
+    assert listed == [f"'{key}" if key[0] in "=+-@" else key for key in exact]
 
 
 def test_safe_retrieval_lowers_the_error_of_a_good_uncertainty_and_starts_from_recall(made):

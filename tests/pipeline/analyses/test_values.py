@@ -19,6 +19,7 @@ from pipeline.analyses.base import NotApplicable
 from pipeline.annotations import Annotations
 from pipeline.evaluation.collection import Collection
 from pipeline.evaluation.contenders import Scored
+from pipeline.evaluation.scoring import SeedScores
 from pipeline.metrics.aggregate import plain_numbers
 from pipeline.metrics.undefined import Undefined
 from pipeline.relevance import SharedLabels
@@ -234,6 +235,27 @@ def test_the_advantage_is_that_of_the_main_numbers_and_its_interval_is_that_of_a
                 medians.append(np.median([roc_auc_score(wrong[rows], said[rows]) - entropy for said in seeds]))
         ends = [found[name]["low"], found[name]["high"]]
         assert ends == pytest.approx(list(np.quantile(medians, [0.025, 0.975])), abs=1e-12)
+
+
+def test_the_entropy_is_resampled_once_for_all(pair: list[Collection], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It, and the draws, were made anew for each contender."""
+    asked: dict[int, int] = {}
+    metric = advantage._metric
+
+    def counting(scores: SeedScores, *further: Any) -> Any:
+        of_rows = metric(scores, *further)
+
+        def ask(row_D: Any) -> Any:
+            asked[id(scores)] = asked.get(id(scores), 0) + 1
+            return of_rows(row_D)
+
+        return ask
+
+    monkeypatch.setattr(advantage, "DRAWS", 7)
+    monkeypatch.setattr(advantage, "_metric", counting)
+    measure("advantage", pair[0])
+    assert len(asked) >= 4
+    assert set(asked.values()) == {1 + 7}, "all rows, and each draw"
 
 
 def test_samples_that_all_agree_are_confident(pair: list[Collection], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import shutil
+import subprocess
 
 import numpy as np
 import pydantic
@@ -10,7 +12,9 @@ import pytest
 from pipeline.caching.budget import FEW_OF_A_RUN, GRACE, Budget, Share
 from pipeline.errors import UserError
 from pipeline.faults import Quarantined
+from pipeline.images.tars import read_tar
 from pipeline.representation_store.records import Commit, record_path, write_commit
+from tests.pipeline.images.dirt import tar_bytes
 
 
 def bad(count):
@@ -37,6 +41,39 @@ def test_a_rotten_unit_fails_alone_with_its_reason(tmp_path):
     with pytest.raises(UserError, match="8 of its 8"):
         budget.check(0, "a.tar", bad(8), 8)
     budget.check(0, "a.tar", bad(2), 2)
+
+
+def test_a_tar_packed_in_the_order_of_its_folder_is_told_how_to_pack_it(tmp_path):
+    members = [(f"k{i}.{extension}", b"x") for extension in ("jpg", "cls") for i in range(9)]
+    members += [("good.jpg", b"x"), ("good.cls", b"1")]
+    (tmp_path / "a.tar").write_bytes(tar_bytes(members))
+    samples = list(read_tar(tmp_path / "a.tar"))
+    set_aside = [sample for sample in samples if isinstance(sample, Quarantined)]
+    assert (len(set_aside), len(samples)) == (9, 10)
+    with pytest.raises(UserError, match=r"a\.tar: 9 of its 10 .*tar --sort=name -cf .*"):
+        Budget(tmp_path, 0.01).check(0, "a.tar", set_aside, len(samples))
+    with pytest.raises(UserError, match="Mend the images") as raised:
+        Budget(tmp_path, 0.01).check(0, "a.tar", [*set_aside[:8], *bad(8)], 20)
+    assert "--sort" not in str(raised.value)
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="the system has no tar")
+@pytest.mark.parametrize(
+    "command",
+    ["tar --sort=name -cf ../a.tar -C . .", "find . -type f | LC_ALL=C sort | tar -cf ../a.tar -T -"],
+)
+def test_the_advice_makes_whole_samples(tmp_path, command):
+    if "--sort" in command and b"--sort" not in subprocess.check_output(["tar", "--help"]):
+        pytest.skip("the tar of this system has no --sort")
+    folder = tmp_path / "folder"
+    for key in ("k", "k-1", "k1", "K", "ü", "sub/k", "k 2"):
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        for extension in ("jpg", "json", "cls"):
+            (folder / f"{key}.{extension}").write_bytes(b"x")
+    subprocess.run(["bash", "-c", command], cwd=folder, check=True)
+    samples = list(read_tar(tmp_path / "a.tar"))
+    assert len(samples) == 7
+    assert not [sample for sample in samples if isinstance(sample, Quarantined)]
 
 
 def test_the_run_stops_past_its_share(tmp_path):

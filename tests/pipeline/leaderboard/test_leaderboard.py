@@ -16,6 +16,7 @@ from pipeline.leaderboard.plots import scatter
 from pipeline.leaderboard.tables import as_csv, as_latex, as_markdown
 from pipeline.metrics.aggregate import plain_numbers
 from pipeline.metrics.undefined import Undefined
+from pipeline.report.escape import markdown
 from pipeline.report.style import LIGHT
 
 
@@ -87,6 +88,33 @@ def test_seeds_of_several_runs_are_one_entry_and_a_baseline_counts_once(run):
     assert board.entries[0].numbers("cub", "r_auroc")["median"] == 0.7
     assert board.entries[0].numbers("cub", "r_auroc")["distance"] == pytest.approx(0.2)  # to the farther extreme
     assert (board.entries[0].seeds, board.rows) == ([0, 1, 4], {"cub": 7})
+
+
+def test_a_head_that_another_run_calls_otherwise_is_the_same_entry_and_that_is_said(run, tmp_path):
+    """The experiment's own head is called after its settings, one beside it after its file."""
+    own = {**contender("loss_prediction objective=l2", "head", [0, 1], [0.6, 0.7]), "config": {"kind": "k"}}
+    beside = {**contender("loss_prediction_l2", "compare", [1, 4], [0.7, 0.9]), "config": {"kind": "k"}}
+    one, two = run("one", {"cub": [own]}), run("two", {"cub": [beside]}, shapes=["loss_prediction_l2"])
+    board = read_board([one, two])
+    assert values(board) == {"loss_prediction objective=l2": [0.6, 0.7, 0.9]}
+    said = "loss_prediction objective=l2, net: also loss_prediction_l2 in two, with the same settings."
+    assert markdown(said) in as_markdown(board)
+    write_board(tmp_path / "board", board, "submit leaderboard")
+    assert said in (tmp_path / "board" / "leaderboard.html").read_text()
+    assert (tmp_path / "board" / "plots" / "leaderboard_histograms_cub.png").exists(), (
+        "the histogram of the run that has it"
+    )
+
+
+def test_points_of_a_sweep_and_heads_before_training_stay_apart_whatever_the_rest_of_their_name(run):
+    def heads(name, value):
+        ends = ("base_lr-0.1", "base_lr-0.2", "before training")
+        found = [contender(f"{name} {end}", "head", [0], [value + place / 10]) for place, end in enumerate(ends)]
+        return {"cub": [{**item, "config": {"kind": "k"}} for item in found]}
+
+    training = {"sweep": {"base_lr": [0.1, 0.2], "weight_decay": []}}
+    board = read_board([run(name, heads(name, 0.5), training=training) for name in ("one", "two")])
+    assert values(board) == {"one before training": [0.7], "one base_lr-0.2": [0.6], "one base_lr-0.1": [0.5]}
 
 
 def test_other_training_another_value_or_another_backbone_is_another_entry(run):
@@ -195,7 +223,9 @@ def test_the_table_in_its_forms(run):
 
 def test_no_name_breaks_a_table(run):
     odd = contender("[=1|<b>*", "head", [0], [0.75])
-    board = read_board([run("one", {"=x\ny": [{**odd, "name": "=1+1"}, odd]}, model="@net")])
+    board = read_board(
+        [run("one", {"=x\ny": [{**odd, "name": "=1+1", "config": {"kind": "another"}}, odd]}, model="@net")]
+    )
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in as_markdown(board).splitlines()] == [6] * 4
     assert r"\[=1\|&lt;b>\*" in as_markdown(board)
     assert r"{}[=1\textbar{}\textless{}b\textgreater{}* & @net" in as_latex(board)
@@ -251,3 +281,13 @@ def test_what_is_no_finished_evaluation_is_said(run, tmp_path):
         read_board([one], upstream=True)
     (one / "config.yaml").unlink()
     assert values(read_board([one], upstream=True)) == {"elk": [0.6]}
+
+
+@pytest.mark.parametrize("cut", [3, 12, 40])
+def test_a_config_that_is_cut_off_is_no_other_training(run, cut):
+    """What was left of it was read, and the settings that were gone made another method, or one of two."""
+    folder = run("one", {"cub": [contender("elk", "head", [0], [0.6])]}, training={"weight_decay": 0.25})
+    text = (folder / "config.yaml").read_bytes()
+    (folder / "config.yaml").write_bytes(text[:-cut])
+    with pytest.raises(UserError, match=r"one/config\.yaml is damaged"):
+        read_board([folder])

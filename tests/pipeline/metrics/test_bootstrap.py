@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.metrics.bootstrap import Interval, bootstrap, median_difference
+from pipeline.metrics.bootstrap import Interval, bootstrap, bootstrap_all, median_difference, remembered
 from pipeline.metrics.undefined import Undefined
 
 
@@ -66,3 +66,25 @@ def test_the_median_of_seeds_is_taken_on_each_resample_and_each_metric_is_asked_
     assert metric(rows) == pytest.approx(np.median(one[:, rows].mean(axis=1) - other[rows].mean()))
     assert len(asked) == 1
     assert median_difference([(entropy, entropy), (entropy, lambda rows: Undefined("gone"))])(rows) == Undefined("gone")
+
+
+def test_what_several_metrics_share_is_computed_once_a_resample_and_each_has_the_interval_it_has_alone() -> None:
+    rng, asked = np.random.default_rng(5), []
+    ones, other = rng.normal(size=(4, 30)), rng.normal(size=30)
+
+    def entropy(rows: np.ndarray) -> float:
+        asked.append(rows)
+        return float(other[rows].mean())
+
+    def never(rows: np.ndarray) -> Undefined:
+        return Undefined("never")
+
+    alone = [bootstrap(median_difference([(mean_of(one), entropy)]), 30, draws=50) for one in ones]
+    assert len(asked) == 4 * 51
+    asked.clear()
+    shared = remembered(entropy)
+    together = [median_difference([(mean_of(one), shared)]) for one in ones]
+    found = bootstrap_all([together[0], never, *together[1:]], 30, draws=50)
+    assert len(asked) == 51
+    assert found == [alone[0], Undefined("never"), *alone[1:]]
+    assert bootstrap_all([], 30) == []

@@ -135,7 +135,7 @@ def of_draws(uncertainty: np.ndarray, wrong: np.ndarray) -> Any:
     object.__setattr__(retrieval, "correct_N", ~wrong)
     object.__setattr__(retrieval, "counted_N", np.ones(rows, dtype=bool))
     scores = SeedScores(uncertainty={"u": uncertainty}, primary="u", embedding_sha256="", retrieval=retrieval)
-    return _metric(scores)(np.arange(rows))
+    return _metric(scores, np.bincount)(np.arange(rows))
 
 
 def same(found: Any, expected: float | None) -> None:

@@ -90,6 +90,18 @@ def test_many_images_go_in_batches(release, images):
     assert model(model.preprocess(images[0]).expand(5, -1, -1, -1)).embedding.shape == embedding.shape
 
 
+def test_a_batch_size_that_is_none_is_refused_when_it_is_set(release, images):
+    model = load_model(release())
+    wanted = model(images[:2]).embedding
+    for size in (0, -1, 2.5, 2.0, "8", None, True, np.float32(4)):
+        with pytest.raises(UserError, match=r"^batch_size: .* must be a whole number of at least 1"):
+            model.batch_size = size
+    assert model.batch_size == 32
+    model.batch_size = np.int64(3)
+    assert type(model.batch_size) is int
+    assert torch.equal(model(images[:2]).embedding, wanted)
+
+
 def test_what_the_caller_has_set_for_other_networks_changes_nothing(release, images):
     folder = release()
     wanted = load_model(folder)(images)

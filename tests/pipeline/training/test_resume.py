@@ -14,17 +14,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
+from pipeline import files
 from pipeline.errors import UserError
 from pipeline.heads.inverse_norm import InverseNorm
 from pipeline.heads.loss_prediction import LossPrediction
 from pipeline.interruption import Interrupted, ask_to_stop, forget
 from pipeline.progress import Silent
+from pipeline.sealed import SEAL
 from pipeline.training.config import TrainingConfig
 from pipeline.training.holdout import training_rows
 from pipeline.training.loop import train
-from pipeline.training.state import STATE, state_step
+from pipeline.training.state import PREVIOUS, STATE, state_step
 from pipeline.training.summary import summarise
 from tests.asking import AskAfter
 from tests.pipeline.training.conftest import curves, make_store
@@ -205,12 +208,127 @@ def test_the_state_of_another_run_is_refused_with_the_difference(store, tmp_path
         train(**call, head=HEAD, config=config(base_lr=2e-3), progress=Silent())
 
 
-def test_a_damaged_state_is_refused(store, tmp_path):
+class Listening(Silent):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, line):
+        self.said.append(line)
+
+
+def cut_off(data):
+    return data[: len(data) // 2]
+
+
+def flipped(where):
+    def flip(data):
+        place = len(data) - 4 if where == "weight" else data.index(b'"step":"') + len(b'"step":"')
+        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+    return flip
+
+
+@pytest.mark.parametrize("damage", [cut_off, flipped("weight"), flipped("step"), lambda data: b"\x10\x00\x00"])
+@pytest.mark.parametrize(("both", "goes_on"), [(False, "goes on at step 8"), (True, "begins again at step 0")])
+def test_a_damaged_state_is_said_and_the_run_goes_on_at_the_one_before(store, tmp_path, damage, both, goes_on):
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=12, log_every=2)}
+    train(**call, folder=tmp_path / "straight", progress=Silent())
+    cut = tmp_path / "cut"
+    with pytest.raises(Stop):
+        train(**call, folder=cut, progress=StopAt(11 * 32))
+    assert state_step(cut) == 10
+    bad = [STATE, PREVIOUS] if both else [STATE]
+    for name in bad:
+        (cut / name).write_bytes(damage((cut / name).read_bytes()))
+    progress = Listening()
+    train(**call, folder=cut, progress=progress)
+    assert all(
+        f"{cut / name}: the checkpoint is damaged" in line for name, line in zip(bad, progress.said, strict=True)
+    )
+    assert all(goes_on in line and "\n" not in line for line in progress.said)
+    assert result(cut) == result(tmp_path / "straight")
+    assert not list(cut.glob("checkpoint*"))
+
+
+def test_a_state_of_before_there_were_digests_is_read(store, tmp_path):
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=12, log_every=2)}
+    train(**call, folder=tmp_path / "straight", progress=Silent())
+    cut = tmp_path / "cut"
+    with pytest.raises(Stop):
+        train(**call, folder=cut, progress=StopAt(11 * 32))
+    with safe_open(cut / STATE, framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del metadata[SEAL]
+    save_file(tensors, cut / STATE, metadata)
+    (cut / PREVIOUS).unlink()
+    progress = Listening()
+    train(**call, folder=cut, progress=progress)
+    assert not progress.said
+    assert result(cut) == result(tmp_path / "straight")
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (lambda data: data[:-20], 0),  # within its last line, as a crash leaves it
+        (lambda data: b"\xff\xfe" + data[2:], 5),
+        (lambda data: b"", 0),
+        (lambda data: data.replace(b"\n4,", b"\n4;", 1).replace(b"\n6,", b"\n6,7,", 1), 2),
+    ],
+)
+def test_a_damaged_log_costs_its_lines_and_changes_no_weight(store, tmp_path, damage, lost):
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=12, log_every=2)}
+    train(**call, folder=tmp_path / "straight", progress=Silent())
+    cut = tmp_path / "cut"
+    with pytest.raises(Stop):
+        train(**call, folder=cut, progress=StopAt(11 * 32))
+    log = cut / "seed-1" / "log.csv"
+    log.write_bytes(damage(log.read_bytes()))
+    progress = Listening()
+    train(**call, folder=cut, progress=progress)
+    assert progress.said == (
+        [f"train_head: {log}: {lost} lines cannot be read and are left out of the log."] * bool(lost)
+    )
+    found, wanted = result(cut), result(tmp_path / "straight")
+    assert {name: data for name, data in found.items() if "log" not in name} == {
+        name: data for name, data in wanted.items() if "log" not in name
+    }
+    assert found["seed-0/log.csv"] == wanted["seed-0/log.csv"]
+    assert set(found["seed-1/log.csv"]) <= set(wanted["seed-1/log.csv"])
+
+
+def test_how_far_a_run_is_is_known_beside_a_state_that_is_cut_off(store, tmp_path):
     (tmp_path / STATE).write_bytes(b"\x10\x00\x00")
-    with pytest.raises(UserError, match=r"damaged.*Remove it"):
-        state_step(tmp_path)
-    with pytest.raises(UserError, match=r"damaged.*Remove it"):
-        train(store=store, head=HEAD, config=config(), summary=summarise(store), folder=tmp_path, progress=Silent())
+    assert state_step(tmp_path) == 0
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(), "folder": tmp_path / "run"}
+    with pytest.raises(Stop):
+        train(**call, progress=StopAt(11 * 32))
+    (tmp_path / "run" / STATE).write_bytes(b"\x10\x00\x00")
+    assert state_step(tmp_path / "run") == 5
+
+
+@pytest.mark.parametrize("dies", ["move_file", "write_bytes"])
+def test_where_saving_fails_the_state_before_it_is_there(store, tmp_path, monkeypatch, dies):
+    """A disk that is full, at either of the two changes that saving makes."""
+    call = {"store": store, "head": HEAD, "summary": summarise(store), "config": config(steps=12, log_every=2)}
+    train(**call, folder=tmp_path / "straight", progress=Silent())
+    done = getattr(files, dies)
+    left = [3 if dies == "write_bytes" else 2]
+
+    def fail(*args):
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        done(*args)
+
+    monkeypatch.setattr(f"pipeline.training.state.{dies}", fail)
+    with pytest.raises(OSError, match="No space"):
+        train(**call, folder=tmp_path / "cut", progress=Silent())
+    assert state_step(tmp_path / "cut") == 4
+    train(**call, folder=tmp_path / "cut", progress=Silent())
+    assert result(tmp_path / "cut") == result(tmp_path / "straight")
 
 
 def test_a_head_without_training_gets_its_pass_if_it_asks_for_it(store, tmp_path, monkeypatch):

@@ -67,6 +67,16 @@ def test_without_warm_up_the_first_rate_is_the_peak():
         ({"seeds": []}, "train_head.seeds"),
         ({"sweep": {"base_lr": [1e-3, 1e-3]}}, "values of base_lr must differ"),
         ({"sweep": {"base_lr": [0]}}, r"train_head.sweep.base_lr.0"),
+        ({"base_lr": float("inf")}, r"train_head\.base_lr: Input should be a finite number \(got inf\)"),
+        ({"betas": [float("nan"), 0.9]}, r"train_head\.betas\.0: Input should be a finite number \(got nan\)"),
+        ({"betas": [0.9, 1]}, r"train_head\.betas\.1: Input should be less than 1 \(got 1\)"),
+        ({"seeds": 3}, r"train_head\.seeds: write a list, e\.g\. train_head\.seeds=\[3\] \(got 3\)"),
+        ({"seeds": []}, r"train_head\.seeds: needs at least 1 item in its list \(got \[\]\)"),
+        ({"sweep": 3}, r"train_head\.sweep: must be keys and values, not 3; e\.g\. train_head\.sweep\.<key>=<value>"),
+        (
+            {"sweep": {"bas_lr": [0.1]}},
+            r"train_head\.sweep\.bas_lr: unknown key\. Did you mean 'base_lr'\? Valid: base_lr, weight_decay\.",
+        ),
         ({"validate_every": 5}, "set validation_share"),
         ({"ema": 1.0}, "train_head.ema"),
         ({"clip_norm": 0}, "train_head.clip_norm"),
@@ -84,5 +94,5 @@ def test_a_wrong_seed_is_said_once_and_no_list_is_called_too_short() -> None:
     with pytest.raises(UserError) as caught:
         parse(TrainingConfig, {"seeds": [-1]}, "train_head")
     assert str(caught.value) == "train_head.seeds.0: Input should be greater than or equal to 0 (got -1)"
-    with pytest.raises(UserError, match=r"train_head\.seeds: .* at least 1 item"):
+    with pytest.raises(UserError, match=r"train_head\.seeds: .* at least 1 item in its list"):
         parse(TrainingConfig, {"seeds": []}, "train_head")

@@ -154,6 +154,18 @@ def test_stopped_and_going_on_in_other_numbers_gives_the_bytes_of_one(ranks: Ran
     assert result(cut.folder) == result(scene.folder)
 
 
+def test_all_go_on_together_at_the_state_before_a_damaged_one(ranks: Ranks, scene: Scene) -> None:
+    play(scene)
+    cut = beside(scene, "cut")
+    assert ranks.run(2, play, replace(cut, disturbed={1: "ask"}, at=9)) == ["Interrupted: "] * 2
+    state = cut.folder / STATE
+    state.write_bytes(state.read_bytes()[:-1])
+    before = state_step(cut.folder)
+    assert 0 < before < 10
+    assert ranks.run(2, play, cut) == ["heads"] * 2
+    assert result(cut.folder) == result(scene.folder)
+
+
 @pytest.mark.parametrize(
     ("disturbed", "reason"),
     [

@@ -70,6 +70,22 @@ def cloud() -> Contender:
     return Contender(name="mc_info_nce", role="compare", config={"kind": "mc_info_nce"}, heads=heads)
 
 
+class OnSphere(Column):
+    """Has a posterior vMF(μ, κ) whose mode is the representation's direction."""
+
+    def forward(self, representation_BD: torch.Tensor) -> HeadOutput:
+        (score_B,) = super().forward(representation_BD).uncertainty.values()
+        spread_B = 0.005 + 0.05 * score_B.abs()
+        name = "inverse_concentration"
+        return HeadOutput(embedding_BE=representation_BD, uncertainty={name: spread_B}, primary=name)
+
+
+def on_sphere() -> Contender:
+    """A method whose score is 1/κ."""
+    heads = {seed: OnSphere(0, 0.1, seed) for seed in range(2)}
+    return Contender(name="elk", role="compare", config={"kind": "elk"}, heads=heads)
+
+
 def contenders() -> list[Contender]:
     def make(name: str, role: Any, column: int, noise: float, seeds: int) -> Contender:
         heads = {seed: Column(column, noise, seed) for seed in range(seeds)}

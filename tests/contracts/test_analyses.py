@@ -21,7 +21,7 @@ from pipeline.progress import Silent
 from pipeline.report.look import Look
 from pipeline.report.parts import Context, Download, Figure, Gallery, Table, Words
 from pipeline.report.style import LIGHT, drawing, png
-from tests.made_up import Column, MadeUpChosen, cloud, collection, contenders, made_up_rows, votes
+from tests.made_up import Column, MadeUpChosen, cloud, collection, contenders, made_up_rows, on_sphere, votes
 
 NAMES = [name for name in names("pipeline.analyses") if not make_analysis(name).lacking]
 ROLES = {"upstream": "upstream", "unseen": "downstream"}
@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Records, list[Collec
             Contender(name=f"loss {n}", role="compare", config={"kind": "x"}, heads={0: Column(0, n / 4, n)})
             for n in range(6)
         ]
-        methods = [*contenders()[:2], cloud(), *more, *contenders()[2:]]
+        methods = [*contenders()[:2], cloud(), on_sphere(), *more, *contenders()[2:]]
         found.append(collection(records, unit, role, rows, methods, chosen_rows=views, annotations=votes(rows)))
     return records, found
 

@@ -196,8 +196,12 @@ def match_loss(
         repulsion: of pairs that do not match, as in ``hib``.
         match_share: weight of the first mean, in [0, 1]; the second has the rest.
     """
-    log_p_P, log_not_P = log_match(log_odds_PQ)
-    loss_P = torch.where(match_P, -log_p_P, log_p_P if repulsion == "match" else -log_not_P)
+    if repulsion == "match":
+        log_p_P, _ = log_match(log_odds_PQ)
+        loss_P = torch.where(match_P, -log_p_P, log_p_P)
+    else:  # 1 − σ(x) = σ(−x), so that of each pair only the one that counts is computed
+        signed_PQ = torch.where(match_P[:, None], log_odds_PQ, -log_odds_PQ)
+        loss_P = math.log(signed_PQ.shape[1]) - torch.logsumexp(logsigmoid(signed_PQ), dim=1)
     kinds = ((match_share, match_P.float()), (1 - match_share, 1 - match_P.float()))
     return sum(
         (share * (loss_P * kind_P).sum() / kind_P.sum().clamp_min(1) for share, kind_P in kinds), loss_P.new_zeros(())

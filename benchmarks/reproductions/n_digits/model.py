@@ -116,6 +116,7 @@ class Embedder(nn.Module):
             dimension=dimension,
             projection_layers=0,
             layers=0,
+            reads="representation",  # the feature itself, as the mean's map; its direction alone can say little here
             samples=samples,
             slope=slope,
             initial_scale=initial_scale,

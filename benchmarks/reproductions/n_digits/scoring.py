@@ -47,13 +47,16 @@ def evaluate(embedder: Embedder, images: Images, clean: Images, queries: int, se
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        feature_ID, clean_ID = features(embedder, images), features(embedder, clean)
+        feature_ID = features(embedder, images)
         z_IME, eta_I = embedder.samples(feature_ID), embedder.self_mismatch(feature_ID)
         match_P2, random_P2 = balanced_pairs(images.label_I, generator), random_pairs(len(images), generator)
         probability_P, chance_P = (of_pairs(embedder, z_IME, pair_P2) for pair_P2 in (match_P2, random_P2))
         query_Q = torch.randperm(len(images), generator=generator)[:queries]
         right_Q = identify(embedder, z_IME, z_IME, images.label_I, query_Q)
-        among_clean_Q = identify(embedder, z_IME, embedder.samples(clean_ID), images.label_I, query_Q)
+        among_clean_Q = right_Q
+        if images is not clean:
+            clean_IME = embedder.samples(features(embedder, clean))
+            among_clean_Q = identify(embedder, z_IME, clean_IME, images.label_I, query_Q)
     is_match_P, is_chance_P = (same(images.label_I, pair_P2) for pair_P2 in (match_P2, random_P2))
     scores: dict[str, Any] = {
         "verification_ap": average_precision(is_match_P, probability_P.numpy()),

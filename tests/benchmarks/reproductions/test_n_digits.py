@@ -224,6 +224,14 @@ def test_the_loss_by_loops(parts, share):
 
 
 @pytest.mark.parametrize("method", ["mog_1", "mog_2"])
+def test_a_feature_of_greater_length_may_be_less_sure(method):
+    embedder, feature_ID = embedder_of(method), torch.tensor([[1.0, 2.0, 0.5]])
+    with torch.no_grad():
+        (_, once_IKE), (_, twice_IKE) = (embedder.components(by * feature_ID) for by in (1, 2))
+    assert not torch.allclose(once_IKE, twice_IKE)  # as where only the direction is read
+
+
+@pytest.mark.parametrize("method", ["mog_1", "mog_2"])
 def test_both_divergences_of_a_pair_count(parts, method):
     step, losses = step_of(parts, size=8, group=2), []
     for beta in (0.0, 0.25):
@@ -295,8 +303,9 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_were_not(method, package, tmp_pa
     again = run(settings, tmp_path / "stopped", Silent(), data=package)
     assert [again["scores"], again["shown"]] == [whole["scores"], whole["shown"]]
     assert ("ap_correlation" in whole["scores"]["clean"]) == (method != "point")
-    if method == "point":  # nothing is drawn, so both galleries of the clean images are one
-        assert whole["scores"]["clean"]["knn_accuracy"] == whole["scores"]["clean"]["knn_accuracy_clean_gallery"]
+    assert (
+        whole["scores"]["clean"]["knn_accuracy"] == whole["scores"]["clean"]["knn_accuracy_clean_gallery"]
+    )  # one gallery
 
 
 def test_digits_are_read_that_can_be_told_apart(package):

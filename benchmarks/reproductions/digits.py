@@ -62,12 +62,13 @@ def load_digits(root: Path) -> Digits:
     return Digits(pixel_M=torch.cat(pixels), value_M=torch.tensor(values))
 
 
-def split(digits: Digits, test_share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices of the digits for training and for testing, ``test_share`` of each value; none is in both."""
+def split(digits: Digits, test_share: float, seed: int, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Indices of digits (by default of all) for training and testing, ``test_share`` of each value; none is in both."""
+    among = torch.arange(len(digits.value_M)) if among is None else among
     generator = torch.Generator().manual_seed(seed)
     train, test = [], []
     for value in range(10):
-        place = torch.nonzero(digits.value_M == value).squeeze(-1)
+        place = among[digits.value_M[among] == value]
         place = place[torch.randperm(len(place), generator=generator)]
         count = round(test_share * len(place))
         test.append(place[:count])

@@ -185,17 +185,24 @@ def log_match(log_odds_PQ: Tensor, weight_PQ: Tensor | None = None) -> tuple[Ten
     )
 
 
-def match_loss(log_odds_PQ: Tensor, match_P: Tensor, *, repulsion: str = "mismatch") -> Tensor:
-    """Half the mean over pairs that match and half that over those that do not; 0 for kinds without a pair.
+def match_loss(
+    log_odds_PQ: Tensor, match_P: Tensor, *, repulsion: str = "mismatch", match_share: float = 0.5
+) -> Tensor:
+    """Mean over pairs that match and mean over those that do not, weighted; 0 for kinds without a pair.
 
     Args:
         log_odds_PQ: of a match, for Q pairs of samples of each of P pairs.
         match_P: bool.
         repulsion: of pairs that do not match, as in ``hib``.
+        match_share: weight of the first mean, in [0, 1]; the second has the rest.
     """
-    log_p_P, log_not_P = log_match(log_odds_PQ)
-    loss_P = torch.where(match_P, -log_p_P, log_p_P if repulsion == "match" else -log_not_P)
-    weights = (match_P.float(), 1 - match_P.float())
+    if repulsion == "match":
+        log_p_P, _ = log_match(log_odds_PQ)
+        loss_P = torch.where(match_P, -log_p_P, log_p_P)
+    else:  # 1 − σ(x) = σ(−x), so that of each pair only the one that counts is computed
+        signed_PQ = torch.where(match_P[:, None], log_odds_PQ, -log_odds_PQ)
+        loss_P = math.log(signed_PQ.shape[1]) - torch.logsumexp(logsigmoid(signed_PQ), dim=1)
+    kinds = ((match_share, match_P.float()), (1 - match_share, 1 - match_P.float()))
     return sum(
-        ((loss_P * weight_P).sum() / weight_P.sum().clamp_min(1) / 2 for weight_P in weights), loss_P.new_zeros(())
+        (share * (loss_P * kind_P).sum() / kind_P.sum().clamp_min(1) for share, kind_P in kinds), loss_P.new_zeros(())
     )

@@ -39,6 +39,9 @@ def table_of(rows: Sequence[str], results: Results, paper: Mapping[str, Sequence
     for place, (name, path, digits) in enumerate(COLUMNS):
         ours = [cell(values_of(results.get(row, []), *path), digits) for row in rows]
         lines.append([name, *(beside(one, paper[row][place], digits) for one, row in zip(ours, rows, strict=True))])
+        if path == ("corrupt", "knn_accuracy"):
+            among_clean = [values_of(results.get(row, []), "corrupt", "knn_accuracy_clean_gallery") for row in rows]
+            lines.append(["5-NN corrupt among clean", *(cell(values, digits) for values in among_clean)])
     for on in ("clean", "corrupt"):
         path = (on, "error_rank_correlation")
         lines.append([f"η with error, ρ, {on}", *(cell(values_of(results.get(row, []), *path), 2) for row in rows)])

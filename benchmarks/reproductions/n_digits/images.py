@@ -1,9 +1,9 @@
 """N-digit MNIST: N digits side by side, each of which may be occluded (HIB, App. A).
 
 An image is kept as the indices of its digits and of the black squares on them; its pixels are made when they are asked
-for.
+for. The images of a step are combinations of few digits, since it is the digits that cost.
 
-Shape suffixes: I images, N digits of an image, H height, W width.
+Shape suffixes: I images, N digits of an image, B images of a step, M digits, H height, W width.
 """
 
 from __future__ import annotations
@@ -75,15 +75,66 @@ def make_images(
         generator: of everything that is drawn.
     """
     label_I = labels[torch.randperm(size, generator=generator) % len(labels)]
-    power_N = 10 ** torch.arange(count - 1, -1, -1)
-    value_IN = label_I[:, None] // power_N % 10
-    index_IN = torch.empty_like(value_IN)
-    for value in range(10):
-        pool, wanted = use[digits.value_M[use] == value], value_IN == value
-        index_IN[wanted] = pool[torch.randint(len(pool), (int(wanted.sum()),), generator=generator)]
+    index_IN = _digits_of(label_I, count, digits.value_M, use, generator)
     return Images(
         digits=digits, index_IN=index_IN, label_I=label_I, square_IN3=_squares(index_IN.shape, occlusion, generator)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Images that share digits.
+
+    Attributes:
+        pixel_MHW: the digits, some of them with a black square, (M, 1, 28, 28), float32 in [0, 1].
+        index_BN: of which of them an image is made.
+        label_B: the number it shows; images of a group of neighbours show the same one.
+    """
+
+    pixel_MHW: Tensor
+    index_BN: Tensor
+    label_B: Tensor
+
+
+def compose(
+    digits: Digits,
+    use: Tensor,
+    labels: Tensor,
+    *,
+    count: int,
+    drawn: int,
+    size: int,
+    group: int,
+    occlusion: float,
+    generator: torch.Generator,
+) -> Step:
+    """Draw digits, each value as often as the others (up to one), and make images of them.
+
+    Args:
+        digits: all of them.
+        use: indices of those that may be drawn.
+        labels: the numbers that may be shown, each with the same chance.
+        count: N.
+        drawn: M, 10 or more.
+        size: how many images, in groups.
+        group: images of one number.
+        occlusion: as in :func:`make_images`, of the digits that are drawn.
+        generator: of everything that is drawn.
+    """
+    single = make_images(digits, use, torch.arange(10), count=1, size=drawn, occlusion=occlusion, generator=generator)
+    label_B = labels[torch.randint(len(labels), (size // group,), generator=generator)].repeat_interleave(group)
+    index_BN = _digits_of(label_B, count, single.label_I, torch.arange(drawn), generator)
+    return Step(pixel_MHW=single.pixels(), index_BN=index_BN, label_B=label_B)
+
+
+def _digits_of(label_I: Tensor, count: int, value_M: Tensor, use: Tensor, generator: torch.Generator) -> Tensor:
+    """Any of the digits ``use`` that show what is wanted at each place, (I, N)."""
+    value_IN = label_I[:, None] // 10 ** torch.arange(count - 1, -1, -1) % 10
+    index_IN = torch.empty_like(value_IN)
+    for value in range(10):
+        pool, wanted = use[value_M[use] == value], value_IN == value
+        index_IN[wanted] = pool[torch.randint(len(pool), (int(wanted.sum()),), generator=generator)]
+    return index_IN
 
 
 def _squares(shape: torch.Size, chance: float, generator: torch.Generator) -> Tensor:

@@ -1,9 +1,10 @@
 """The embedding: a shallow network of two convolutions (HIB, Sec. 4.1), and on its features a head of this package.
 
-The head ``hib`` with linear maps is the paper's "shared body and 2D outputs" for Gaussians. A point embedding is the
-linear map alone, trained by the soft contrastive loss (Eq. 2, 3) with the same pairs.
+The posterior of the head ``hib`` with linear maps is the paper's "shared body and 2D outputs" for Gaussians. A point
+embedding is the linear map alone: one sample, and no divergence. Both are trained by the same loss with the same pairs.
 
-Shape suffixes: B images, D features, E dimensions of the embedding, S samples, P pairs.
+Shape suffixes: B images, N digits of an image, M digits (of samples: M of a row), H height and width, D features, E
+dimensions of the embedding, P pairs.
 """
 
 from __future__ import annotations
@@ -12,42 +13,59 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.reproductions.digits import SIDE
+from benchmarks.reproductions.n_digits.images import Step
 from pipeline.heads._hib import GaussianPosterior, match_loss
 from pipeline.heads._mlp import linear
-from pipeline.heads.base import RepresentationBatch, Summary
+from pipeline.heads.base import Summary
 from pipeline.heads.hib import HIB
 
-
-def body(count: int, channels: tuple[int, int], seed: int) -> nn.Sequential:
-    """Two convolutions of 5 × 5, each with a ReLU and a max-pooling of 2 × 2, flattened: (B, 1, 28, 28·N) → (B, D)."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        first, second = (nn.Conv2d(a, b, 5, padding=2) for a, b in ((1, channels[0]), channels))
-    # pooling before the ReLU is the same, and a quarter of the work; channels last are twice as fast on a CPU
-    made = nn.Sequential(first, nn.MaxPool2d(2), nn.ReLU(), second, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
-    return made.to(memory_format=torch.channels_last)
+TINY = 1e-10  # squares of distances, so that the root has a gradient
 
 
-def features(count: int, channels: tuple[int, int]) -> int:
-    """D."""
-    return channels[1] * (SIDE // 4) * (SIDE * count // 4)
+class Body(nn.Module):
+    """Of each digit two convolutions of 5 × 5, each with a max-pooling of 2 × 2 and a ReLU; of all a layer with a ReLU.
+
+    Args:
+        count: N.
+        channels: of the two convolutions.
+        hidden: D.
+        seed: of the parameters.
+    """
+
+    def __init__(self, *, count: int, channels: tuple[int, int], hidden: int, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            first, second = (nn.Conv2d(a, b, 5, padding=2) for a, b in ((1, channels[0]), channels))
+        # pooling before the ReLU is the same, and a quarter of the work; channels last are twice as fast on a CPU
+        made = nn.Sequential(first, nn.MaxPool2d(2), nn.ReLU(), second, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+        self.convolutions = made.to(memory_format=torch.channels_last)
+        generator = torch.Generator().manual_seed(seed)
+        width = channels[1] * (SIDE // 4) ** 2
+        self.places = nn.ModuleList(linear(width, hidden, generator) for _ in range(count))
+
+    def forward(self, pixel_BHW: Tensor) -> Tensor:
+        """(B, 1, 28, 28·N) → (B, D)."""
+        count = len(self.places)
+        pixel_MHW = pixel_BHW.view(-1, 1, SIDE, count, SIDE).movedim(3, 1).flatten(0, 1)
+        return self.of_digits(pixel_MHW, torch.arange(len(pixel_MHW)).view(-1, count))
+
+    def of_digits(self, pixel_MHW: Tensor, index_BN: Tensor) -> Tensor:
+        """The same of images that are combinations of (M, 1, 28, 28) digits: the convolutions see each only once."""
+        seen_MD = self.convolutions(pixel_MHW)
+        return sum(
+            (place(seen_MD)[index_B] for place, index_B in zip(self.places, index_BN.unbind(1), strict=True)),
+            seen_MD.new_zeros(()),
+        ).relu()
 
 
 class Point(nn.Module):
-    """A point embedding and the soft contrastive loss with learnt a and b; the same pairs as in ``hib``."""
+    """A point embedding, with a and b of Eq. 2."""
 
-    def __init__(self, width: int, dimension: int, partners: int, slope: float, seed: int) -> None:
+    def __init__(self, width: int, dimension: int, slope: float, seed: int) -> None:
         super().__init__()
-        self.partners = partners
         self.projection = linear(width, dimension, torch.Generator().manual_seed(seed))
         self.log_slope, self.offset = nn.Parameter(torch.tensor(slope).log()), nn.Parameter(torch.zeros(()))
-
-    def loss(self, feature_BD: Tensor, label_B: Tensor) -> Tensor:
-        """Each row with the ``partners`` that follow it."""
-        z_BE, shifts = self.projection(feature_BD), range(1, min(self.partners + 1, len(label_B)))
-        distance_P = torch.cat([torch.linalg.vector_norm(z_BE - z_BE.roll(-by, dims=0), dim=-1) for by in shifts])
-        match_P = torch.cat([label_B == label_B.roll(-by) for by in shifts])
-        return match_loss((self.offset - self.log_slope.exp() * distance_P)[:, None], match_P)
 
 
 class Embedder(nn.Module):
@@ -57,11 +75,14 @@ class Embedder(nn.Module):
         method: ``point``, ``mog_1`` or ``mog_2``.
         count: N.
         dimension: E.
-        beta: of HIB.
+        beta: of HIB, Eq. 8.
         samples: of a component, of HIB.
-        partners: rows of a batch that each row is compared with.
+        partners: images of a step that each is compared with.
+        match_share: weight of the pairs that match, in [0, 1]; the others have the rest.
         slope: a at the start.
+        initial_scale: standard deviations at the start, about, of HIB.
         channels: of the two convolutions.
+        hidden: width of the layer behind them.
         seed: of all that is drawn at the start.
     """
 
@@ -74,16 +95,19 @@ class Embedder(nn.Module):
         beta: float,
         samples: int,
         partners: int,
+        match_share: float,
         slope: float,
+        initial_scale: float,
         channels: tuple[int, int],
+        hidden: int,
         seed: int,
     ) -> None:
         super().__init__()
-        self.body = body(count, channels, seed)
-        width = features(count, channels)
+        self.partners, self.match_share, self.beta = partners, match_share, beta
+        self.body = Body(count=count, channels=channels, hidden=hidden, seed=seed)
         self.head: Point | HIB
         if method == "point":
-            self.head = Point(width, dimension, partners, slope, seed)
+            self.head = Point(hidden, dimension, slope, seed)
             return
         settings = {"posterior": "gaussian"} if method == "mog_1" else {"posterior": "mixture", "components": 2}
         config = HIB.Config(
@@ -92,23 +116,29 @@ class Embedder(nn.Module):
             dimension=dimension,
             projection_layers=0,
             layers=0,
+            reads="representation",  # the feature itself, as the mean's map; its direction alone can say little here
             samples=samples,
-            partners=partners,
             slope=slope,
-            beta=beta,
+            initial_scale=initial_scale,
         )
         self.head = HIB(config, seed=seed)
-        self.head.prepare(Summary(width=width, rows=0, num_classes=10**count))
+        self.head.prepare(Summary(width=hidden, rows=0, num_classes=10**count))
 
-    def loss(self, pixel_BHW: Tensor, label_B: Tensor) -> Tensor:
-        """Of neighbouring pairs; rows (0, 1), (2, 3), … are of one class."""
-        feature_BD = self.body(pixel_BHW)
+    def loss(self, step: Step) -> Tensor:
+        """Eq. 8 of each image with the ``partners`` that follow it."""
+        feature_BD = self.body.of_digits(step.pixel_MHW, step.index_BN)
         if isinstance(self.head, Point):
-            return self.head.loss(feature_BD, label_B)
-        batch = RepresentationBatch(
-            representation_BVD=feature_BD[:, None], row_B=torch.arange(len(label_B)), label_B=label_B
-        )
-        return self.head.loss(batch).total
+            z_BME, divergence = self.head.projection(feature_BD)[:, None], feature_BD.new_zeros(())
+        else:
+            drawn = self.head.posterior.draw(feature_BD, self.head.config.samples)
+            z_BME, divergence = drawn.z_BME, drawn.divergence_B.mean()
+        shifts = range(1, min(self.partners + 1, len(z_BME)))
+        # half the time of torch.cdist, which is slow for many small products
+        square_PMM = torch.cat([(z_BME[:, :, None] - z_BME.roll(-by, 0)[:, None]).square().sum(-1) for by in shifts])
+        match_P = torch.cat([step.label_B == step.label_B.roll(-by) for by in shifts])
+        log_odds_PMM = self.head.offset - self.head.log_slope.exp() * square_PMM.clamp_min(TINY).sqrt()
+        matches = match_loss(log_odds_PMM.flatten(1), match_P, match_share=self.match_share)
+        return matches + 2 * self.beta * divergence  # of each image one; a pair has two
 
     def samples(self, feature_ID: Tensor) -> Tensor:
         """Of each image as many as in training, of all components together; of a point itself, (I, M, E)."""

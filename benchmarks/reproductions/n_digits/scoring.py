@@ -1,8 +1,9 @@
 """Verification, identification, and whether the uncertainty knows where they fail (HIB, Sec. 4.3 and 4.4).
 
 - Verification: average precision of the match probability over pairs of test images, half of which match.
-- Identification: the class that most of the five images have that match with the highest probability; a test image is
-  compared with all others of its test set.
+- Identification: the class that most of the five images have that match with the highest probability. The paper does
+  not say among which: ``knn_accuracy`` compares a test image with all others of its own test set, which are corrupt
+  where it is; ``knn_accuracy_clean_gallery`` with the clean ones, but for its own twin.
 - Correlations: images (pairs: by the mean of both) are sorted by η into 20 bins of equal size; Kendall's τ between a
   bin's place and its accuracy (average precision), with the sign turned: positive is good.
 
@@ -33,30 +34,34 @@ BLOCK = 500  # images whose pixels are held at a time
 QUERIES = 10  # that are compared with all images at a time
 
 
-def evaluate(embedder: Embedder, images: Images, queries: int, seed: int) -> dict[str, Any]:
+def evaluate(embedder: Embedder, images: Images, clean: Images, queries: int, seed: int) -> dict[str, Any]:
     """All scores on one test set.
 
     Args:
         embedder: trained.
         images: the test set.
+        clean: the same images without black squares.
         queries: how many of its images are identified.
         seed: of pairs and samples.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        feature_ID = torch.cat(
-            [embedder.body(images.of(part).pixels()) for part in torch.arange(len(images)).split(BLOCK)]
-        )
+        feature_ID = features(embedder, images)
         z_IME, eta_I = embedder.samples(feature_ID), embedder.self_mismatch(feature_ID)
         match_P2, random_P2 = balanced_pairs(images.label_I, generator), random_pairs(len(images), generator)
         probability_P, chance_P = (of_pairs(embedder, z_IME, pair_P2) for pair_P2 in (match_P2, random_P2))
         query_Q = torch.randperm(len(images), generator=generator)[:queries]
-        right_Q = identify(embedder, z_IME, images.label_I, query_Q)
+        right_Q = identify(embedder, z_IME, z_IME, images.label_I, query_Q)
+        among_clean_Q = right_Q
+        if images is not clean:
+            clean_IME = embedder.samples(features(embedder, clean))
+            among_clean_Q = identify(embedder, z_IME, clean_IME, images.label_I, query_Q)
     is_match_P, is_chance_P = (same(images.label_I, pair_P2) for pair_P2 in (match_P2, random_P2))
     scores: dict[str, Any] = {
         "verification_ap": average_precision(is_match_P, probability_P.numpy()),
         "knn_accuracy": float(right_Q.mean()),
+        "knn_accuracy_clean_gallery": float(among_clean_Q.mean()),
     }
     if eta_I is not None:
         eta_P = eta_I[random_P2].mean(1).numpy()
@@ -68,6 +73,12 @@ def evaluate(embedder: Embedder, images: Images, queries: int, seed: int) -> dic
         scores["error_rank_correlation"] = None if isinstance(error, Undefined) else error
         scores["mean_eta"] = float(eta_I.mean())
     return scores
+
+
+def features(embedder: Embedder, images: Images) -> Tensor:
+    """(I, D)."""
+    parts = torch.arange(len(images)).split(BLOCK)
+    return torch.cat([embedder.body(images.of(part_I).pixels()) for part_I in parts])
 
 
 def balanced_pairs(label_I: Tensor, generator: torch.Generator) -> Tensor:
@@ -109,14 +120,17 @@ def of_pairs(embedder: Embedder, z_IME: Tensor, pair_P2: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def identify(embedder: Embedder, z_IME: Tensor, label_I: Tensor, query_Q: Tensor) -> NDArray[np.float64]:
+def identify(
+    embedder: Embedder, z_IME: Tensor, gallery_IME: Tensor, label_I: Tensor, query_Q: Tensor
+) -> NDArray[np.float64]:
     """Whether the vote of the five most likely matches gives each query's class, (Q,), 0 or 1.
 
-    Of classes with as many votes that of the likelier match wins.
+    Of classes with as many votes that of the likelier match wins. Image i of the gallery is image i itself or its
+    twin, so query i is not compared with it.
     """
     right = []
     for part_Q in query_Q.split(QUERIES):
-        probability_QI = embedder.match_probability(z_IME[part_Q], z_IME)
+        probability_QI = embedder.match_probability(z_IME[part_Q], gallery_IME)
         probability_QI[torch.arange(len(part_Q)), part_Q] = -1
         near_QC = label_I[probability_QI.topk(NEIGHBOURS, dim=1).indices]
         votes_QC = (near_QC[:, :, None] == near_QC[:, None]).sum(-1)

@@ -1,12 +1,10 @@
-"""A run: train an embedding of N-digit MNIST and score it on clean and on corrupt test images.
-
-Shape suffixes: B images of a batch.
-"""
+"""A run: train an embedding of N-digit MNIST and score it on clean and on corrupt test images."""
 
 from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.reproductions.digits import load_digits, split
-from benchmarks.reproductions.n_digits.images import Images, classes, make_images
+from benchmarks.reproductions.digits import Digits, load_digits, split
+from benchmarks.reproductions.n_digits.images import Images, classes, compose, make_images
 from benchmarks.reproductions.n_digits.model import Embedder
 from benchmarks.reproductions.n_digits.scoring import evaluate
 from benchmarks.reproductions.n_digits.settings import Settings
@@ -26,36 +24,53 @@ from pipeline.progress import Progress
 def run(settings: Settings, state: Path, progress: Progress, *, data: Path) -> dict[str, Any]:
     """Train and evaluate; goes on at ``state`` if there is one."""
     started = time.process_time()
-    sets = make_sets(settings, data)
+    parts = make_parts(settings, data)
     embedder = make_embedder(settings)
-    before = train(settings, embedder, sets["train"], Saved(state), progress)
+    before = train(settings, embedder, parts, Saved(state), progress)
     embedder.eval()
-    scores = {name: evaluate(embedder, sets[name], settings.queries, settings.seed) for name in ("clean", "corrupt")}
+    scores = {
+        name: evaluate(embedder, images, parts.tests["clean"], settings.queries, settings.seed)
+        for name, images in parts.tests.items()
+    }
     seconds = round(before + time.process_time() - started, 1)
     return {
         "scores": scores,
         "match": embedder.match_parameters(),
-        "shown": shown(embedder, sets),
+        "shown": shown(embedder, parts.tests),
         "cpu_seconds": seconds,
     }
 
 
-def make_sets(settings: Settings, data: Path) -> dict[str, Images]:
-    """Training images, and test images of digits of their own: the same ones without and with black squares."""
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What is trained on and what is tested.
+
+    Attributes:
+        digits: all of them.
+        train: indices of those for training.
+        seen: the numbers that are shown.
+        tests: images of digits of their own: ``clean``, and ``corrupt``, the same ones with black squares.
+    """
+
+    digits: Digits
+    train: Tensor
+    seen: Tensor
+    tests: dict[str, Images]
+
+
+def make_parts(settings: Settings, data: Path) -> Parts:
+    """Split the digits; of those for training some more, where settings are looked for."""
     digits, seed, count = load_digits(data), settings.data_seed, settings.digits
     train, test = split(digits, settings.test_share, seed)
+    if settings.test_on == "validation":
+        train, test = split(digits, settings.test_share, seed + 1, among=train)
     seen, _ = classes(count, round(settings.seen_share * 10**count), seed)
-    make = partial(make_images, digits, labels=seen, count=count)
-    made = {
-        "train": make(use=train, size=settings.train_images, occlusion=settings.occlusion, generator=_generator(seed))
+    make = partial(make_images, digits, test, seen, count=count, size=settings.test_images)
+    tests = {
+        name: make(occlusion=chance, generator=torch.Generator().manual_seed(seed + 1))
+        for name, chance in (("clean", 0.0), ("corrupt", 1.0))
     }
-    for name, occlusion in (("clean", 0.0), ("corrupt", 1.0)):
-        made[name] = make(use=test, size=settings.test_images, occlusion=occlusion, generator=_generator(seed + 1))
-    return made
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    return Parts(digits=digits, train=train, seen=seen, tests=tests)
 
 
 def make_embedder(settings: Settings) -> Embedder:
@@ -64,27 +79,41 @@ def make_embedder(settings: Settings) -> Embedder:
         method=settings.method,
         count=settings.digits,
         dimension=settings.dimension,
-        beta=2 * settings.beta,  # the head counts the divergence of each row once; Eq. 8 counts both of a pair
+        beta=settings.beta,
         samples=settings.samples,
         partners=settings.partners,
+        match_share=settings.match_share,
         slope=settings.slope,
+        initial_scale=settings.initial_scale,
         channels=settings.channels,
+        hidden=settings.hidden,
         seed=settings.seed,
     )
 
 
-def train(settings: Settings, embedder: Embedder, images: Images, saved: Saved, progress: Progress) -> float:
+def train(settings: Settings, embedder: Embedder, parts: Parts, saved: Saved, progress: Progress) -> float:
     """Run all steps; the processor seconds that were spent before, on what was saved."""
     optimizer = torch.optim.Adam(embedder.parameters())
     saved.restore(embedder, settings.seed)
     saved.restore_optimizer(optimizer)
-    draw = Draw(images.label_I)
+    draw = partial(
+        compose,
+        parts.digits,
+        parts.train,
+        parts.seen,
+        count=settings.digits,
+        drawn=settings.drawn,
+        size=settings.batch,
+        group=settings.group,
+        occlusion=settings.occlusion,
+        generator=torch.default_generator,
+    )
     name = f"{settings.method}, N = {settings.digits}, D = {settings.dimension}, seed {settings.seed}"
     bar = progress.bar(name, settings.steps, "step", initial=saved.step)
     for step in range(saved.step, settings.steps):
-        optimizer.param_groups[0]["lr"] = settings.lr * (1 + math.cos(math.pi * step / settings.steps)) / 2
-        batch = images.of(draw.groups(settings.batch // settings.group, settings.group))
-        loss = embedder.loss(batch.pixels(), batch.label_I)
+        rise = min(1.0, (step + 1) / max(settings.warmup, 1))
+        optimizer.param_groups[0]["lr"] = settings.lr * rise * (1 + math.cos(math.pi * step / settings.steps)) / 2
+        loss = embedder.loss(draw())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -92,21 +121,6 @@ def train(settings: Settings, embedder: Embedder, images: Images, saved: Saved, 
         saved.keep(step + 1, embedder, optimizer)
     bar.close()
     return saved.before
-
-
-class Draw:
-    """Groups of a class: every class with the same chance, any images of it."""
-
-    def __init__(self, label_I: Tensor) -> None:
-        self.order_I = torch.argsort(label_I, stable=True)
-        self.start_C = torch.cat([torch.zeros(1, dtype=torch.long), torch.bincount(label_I).cumsum(0)])
-        self.label_C = torch.unique(label_I)
-
-    def groups(self, count: int, size: int) -> Tensor:
-        """Places of images, (count · size,): neighbours of a group show the same number."""
-        label_B = self.label_C[torch.randint(len(self.label_C), (count,))].repeat_interleave(size)
-        start_B, end_B = self.start_C[label_B], self.start_C[label_B + 1]
-        return self.order_I[start_B + (torch.rand(count * size) * (end_B - start_B)).long()]
 
 
 def shown(embedder: Embedder, sets: dict[str, Images], count: int = 150) -> dict[str, Any]:

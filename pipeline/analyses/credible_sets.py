@@ -111,10 +111,13 @@ def _seed(
     size_LQ, relevant_Q = {}, np.zeros(len(row_Q), dtype=bool)
     for level in LEVELS:
         regions = vmf_regions(embedding_NE[row_Q], kappa_Q, level=level)
-        size_LQ[level] = credible_sizes(regions, database_ME, own_Q=own_Q)
-        if level == LEVEL:
-            for query, inside in enumerate(credible_sets(regions, database_ME, own_Q=own_Q)):
-                relevant_Q[query] = _any_relevant(collection.rows, int(row_Q[query]), found_M[inside])
+        if level != LEVEL:
+            size_LQ[level] = credible_sizes(regions, database_ME, own_Q=own_Q)
+            continue
+        size_LQ[level] = np.zeros(len(row_Q), dtype=np.int64)
+        for query, inside in enumerate(credible_sets(regions, database_ME, own_Q=own_Q)):
+            size_LQ[level][query] = len(inside)
+            relevant_Q[query] = _any_relevant(collection.rows, int(row_Q[query]), found_M[inside])
     right_Q, size_Q = scores.retrieval.correct_N[row_Q], size_LQ[LEVEL]
     return {
         **{f"size_{level:g}": float(np.median(of)) for level, of in size_LQ.items()},

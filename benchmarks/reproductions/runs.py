@@ -110,16 +110,17 @@ def perform(work: Work, runs: Mapping[str, Sequence[Run]], folder: Path, workers
             _one(work, run, folder, progress)
             bar.advance(last=run.row)
     else:
-        context = multiprocessing.get_context("spawn")
+        context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
         with ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent) as pool:
             waiting = {pool.submit(_one, work, run, folder, Silent()): run for run in missing}
             try:
                 for done in as_completed(waiting):
                     done.result()
                     bar.advance(last=waiting[done].row)
-            except BaseException:  # the others would go on for minutes; their states are saved
+            except BaseException:  # what is computed beside it would go on for minutes; its state is saved
                 for process in multiprocessing.active_children():
-                    process.terminate()
+                    if process not in others:
+                        process.terminate()
                 raise
     bar.close()
 

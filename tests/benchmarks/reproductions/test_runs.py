@@ -58,11 +58,19 @@ def _fails_or_takes_for_ever(settings, state, progress):
     time.sleep(600)
 
 
-def test_one_that_fails_ends_those_that_are_computed_beside_it(tmp_path):
+def test_one_that_fails_ends_those_that_are_computed_beside_it_and_no_others(tmp_path):
     made = runs.Plan.read("controlled").runs(Settings, ["losses"], {})
-    with pytest.raises(UserError, match="it cannot be done"):
-        runs.perform(_fails_or_takes_for_ever, {"elk": made["elk"][:2]}, tmp_path, workers=2)
-    assert multiprocessing.active_children() == []
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    other.start()
+    try:
+        before = set(multiprocessing.active_children())
+        with pytest.raises(UserError, match="it cannot be done"):
+            runs.perform(_fails_or_takes_for_ever, {"elk": made["elk"][:2]}, tmp_path, workers=2)
+        assert set(multiprocessing.active_children()) == before
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
 
 
 def test_what_is_asked_wrongly_is_refused():

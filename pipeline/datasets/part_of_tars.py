@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
@@ -25,13 +25,15 @@ from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import About
 from pipeline.datasets.webdataset import WebDataset
 from pipeline.errors import UserError
-from pipeline.faults import BadLabel
+from pipeline.faults import BadLabel, Quarantined
 from pipeline.held_out import held_out
 from pipeline.images.archive import Member, members, printable, read_member
 from pipeline.images.grouping import Group, grouped
 from pipeline.images.tars import TarSample, label_of
 from pipeline.places import LocalPath
 from pipeline.stale import SteadyFile
+
+Sample = Group | Quarantined
 
 
 class PartOfTars(ListedDataset):
@@ -102,8 +104,11 @@ class PartOfTars(ListedDataset):
         for tar in self._source.tars():
             path = Path(str(tar))
             with SteadyFile(path) as file:
-                for group in self._chosen(_groups(path), wanted, last):
+                for group in self._chosen(grouped(members(path)), wanted, last):
                     taken.add(group.key)
+                    if isinstance(group, Quarantined):
+                        passed_over[group.reason] += 1
+                        continue
                     fields = {name: read_member(file, member) for name, member in group.labels.items()}
                     sample = TarSample(key=group.key, data=b"", extension=group.extension, fields=fields)
                     try:
@@ -131,10 +136,11 @@ class PartOfTars(ListedDataset):
         """The largest hash of a key that is taken, if ``most`` says how many are."""
         if not self.config.most:
             return b""
-        marks = (_mark(group.key) for tar in self._source.tars() for group in _groups(Path(str(tar))))
+        groups = (group for tar in self._source.tars() for group in grouped(members(Path(str(tar)))))
+        marks = (_mark(group.key) for group in groups if isinstance(group, Group))
         return max(nsmallest(self.config.most, marks), default=b"")
 
-    def _chosen(self, groups: list[Group], wanted: set[str], last: bytes) -> list[Group]:
+    def _chosen(self, groups: Sequence[Sample], wanted: set[str], last: bytes) -> Sequence[Sample]:
         if wanted:
             return [group for group in groups if group.key in wanted]
         if last:
@@ -149,11 +155,6 @@ class PartOfTars(ListedDataset):
         tar = re.split(r"(?<=\.tar)/", entry.source, maxsplit=1)[0]
         with SteadyFile(self.config.root / tar) as file:
             return read_member(file, Member(entry.source, *entry.place))
-
-
-def _groups(path: Path) -> list[Group]:
-    """The samples of a tar, by its headers."""
-    return [group for group in grouped(members(path)) if isinstance(group, Group)]
 
 
 def _mark(key: str) -> bytes:

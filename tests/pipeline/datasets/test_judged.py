@@ -17,7 +17,7 @@ from pipeline.images.manifest import packed_annotations, verify_manifest
 from pipeline.images.packing import PackJob
 from pipeline.progress import Silent
 from tests import published, published_judged
-from tests.contracts.test_datasets import webdataset
+from tests.contracts.test_datasets import png, webdataset, write_tar
 from tests.published import found, read
 
 
@@ -223,6 +223,22 @@ def test_the_share_that_training_holds_out_and_the_keys_of_a_file(tmp_path):
     }
     with pytest.raises(UserError, match="give one of share"):
         make_dataset({"kind": "part_of_tars", "root": str(tmp_path)})
+
+
+def test_samples_that_are_set_aside_are_counted_if_they_would_be_taken(tmp_path):
+    webdataset(tmp_path)
+    write_tar(tmp_path / "2.tar", [("torn.png", b"1"), ("whole.png", png()), ("whole.cls", b"0"), ("torn.cls", b"1")])
+    reason = "its members do not lie together: the key repeats, or samples are interleaved"
+    common = {"label_classes": f"{tmp_path}/classes.txt"}
+    (tmp_path / "keys.txt").write_text("whole\ntorn\n")
+    listed = read("part_of_tars", tmp_path, keys=f"{tmp_path}/keys.txt", **common)
+    assert found(listed) == {"2.tar/whole.png": "ant"}
+    assert listed.left_out() == {reason: 1}
+    (tmp_path / "keys.txt").write_text("whole\n")
+    assert not read("part_of_tars", tmp_path, keys=f"{tmp_path}/keys.txt", **common).left_out()
+    parts = [read("part_of_tars", tmp_path, most=most, **common) for most in (1, 100)]
+    assert [len(part) for part in parts] == [1, 9]  # as many as are asked for, of those that can be used
+    assert read("part_of_tars", tmp_path, share=0.999, **common).left_out() == {reason: 1}
 
 
 def test_a_larger_part_contains_a_smaller_one(tmp_path):

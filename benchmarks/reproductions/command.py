@@ -29,7 +29,7 @@ class Reproduction:
         settings: config class of a run.
         work: from the command line's options, what does a run; looks at what it needs before anything is computed.
         table: rows of a table, results, the paper's numbers → Markdown.
-        draw: results, folder → the plot, where there is something to draw.
+        draw: results, folder → the plot of the first table, where there is something to draw.
         more: options of its own.
     """
 
@@ -52,8 +52,11 @@ class Reproduction:
                 perform(self.work(options), runs, options.output, options.workers)
             results = found(runs, options.output)
             parts = {table: self.table(plan.tables[table], results, plan.paper) for table in options.tables}
-            show({"bars": bars_of(plan.bars, results), **parts}, options.report)
-            self.draw(results, options.report.parent if options.report else options.output)
+            if all({bar["row"], bar.get("over", bar["row"])} <= set(runs) for bar in plan.bars):
+                parts = {"bars": bars_of(plan.bars, results), **parts}  # else a report would lose what others reached
+            show(parts, options.report)
+            if next(iter(plan.tables)) in options.tables:
+                self.draw(results, options.report.parent if options.report else options.output)
         except UserError as error:
             print(error, file=sys.stderr)
             return 2

@@ -2,11 +2,12 @@
 
 import multiprocessing
 import time
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.reproductions import controlled, lam_fashion, n_digits, runs
-from benchmarks.reproductions.controlled.__main__ import COLUMNS
+from benchmarks.reproductions.controlled import __main__ as controlled_command
 from benchmarks.reproductions.controlled.settings import Settings
 from benchmarks.reproductions.lam_fashion.__main__ import COLUMNS as OF_FASHION
 from benchmarks.reproductions.lam_fashion.settings import Settings as FashionSettings
@@ -16,7 +17,7 @@ from benchmarks.reproductions.tables import bars_of, cell, markdown, show
 from pipeline.errors import UserError
 
 PLANS = [
-    ("controlled", Settings, COLUMNS),
+    ("controlled", Settings, controlled_command.COLUMNS),
     ("n_digits", DigitSettings, OF_DIGITS),
     ("lam_fashion", FashionSettings, OF_FASHION),
 ]
@@ -116,6 +117,35 @@ def test_tables_go_into_their_document(tmp_path, capsys):
     assert "| new |" in capsys.readouterr().out
     with pytest.raises(UserError, match="<!-- u -->"):
         show({"u": ""}, document)
+
+
+def test_a_part_of_the_tables_leaves_the_others_in_the_document(tmp_path, monkeypatch, capsys):
+    def scores(settings, state, progress):
+        one = {"location_rmse": 0.5, "location_rank": 0.5, "kappa_rmse": 0.5, "kappa_rank": 0.5, "median_kappa": 0.5}
+        return {"scores": one, "cpu_seconds": 60.0}
+
+    drawn = []
+    made = replace(
+        controlled_command.REPRODUCTION,
+        work=lambda options: scores,
+        draw=lambda results, folder: drawn.append(folder),
+    )
+    document, names = tmp_path / "a.md", ["bars", *runs.Plan.read("controlled").tables]
+    document.write_text("".join(f"<!-- {name} -->\nas it was\n<!-- end -->\n" for name in names))
+
+    def untouched(*tables):
+        command = ["controlled", "--seeds", "0", "1", "--output", f"{tmp_path}/out", "--report", str(document)]
+        monkeypatch.setattr("sys.argv", [*command, "--tables", *tables])
+        assert made.main() == 0
+        parts = document.read_text().split("<!-- end -->\n")
+        return [name for name, part in zip(names, parts, strict=False) if part.endswith("\nas it was\n")]
+
+    assert untouched("architecture", "families") == sorted({*names} - {"architecture", "families"}, key=names.index)
+    assert "bars" in untouched("variants")
+    assert not drawn
+    assert "bars" not in untouched("losses")
+    assert drawn == [tmp_path]
+    assert "| ELK, rank correlation of κ̂ | ≥ 0.92 | 0.500 | 2 | no |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ CHAIN = "stage=[pack,cache,probe]"
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The words of a command, after a store was made with it."""
     root = tmp_path_factory.mktemp("damaged")
     torch.set_num_threads(1)
@@ -41,8 +43,21 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return settings
 
 
+@pytest.fixture
+def settings(made: list[str], tmp_path: Path) -> Iterator[list[str]]:
+    """Those words, and all that was made; what is done to it is undone."""
+    shutil.copytree(runs_of(made), tmp_path / "runs")
+    yield made
+    shutil.rmtree(runs_of(made))
+    shutil.copytree(tmp_path / "runs", runs_of(made))
+
+
+def runs_of(settings: list[str]) -> Path:
+    return Path(settings[1].removeprefix("runs_root="))
+
+
 def store_of(settings: list[str]) -> Path:
-    (store,) = Path(settings[1].removeprefix("runs_root=")).glob("cache-*/store")
+    (store,) = runs_of(settings).glob("cache-*/store")
     return store
 
 

@@ -34,6 +34,7 @@ from cluster.slurm.cutting import Limits, arrays, cut, fewer, limits, shares
 from cluster.slurm.follow import follow
 from cluster.slurm.resources import Resources, SlurmConfig, minutes
 from cluster.slurm.script import make_executor
+from cluster.slurm.shell import as_asked
 from cluster.slurm.task import Task
 from pipeline.errors import UserError
 from pipeline.places import Place
@@ -195,7 +196,8 @@ class Slurm(Executor):
                 part = parts.pop(0)
                 tasks = [self._task(link, record.folder, work) for work in part]
                 try:
-                    made = executor.map_array(lambda task: task(), tasks)
+                    with as_asked(link.resources):
+                        made = executor.map_array(lambda task: task(), tasks)
                 except (FailedJobError, FailedSubmissionError) as error:
                     parts = [*fewer([work for other in (part, *parts) for work in other], str(error))]
                     continue

@@ -7,6 +7,7 @@ twice, and what became of the others, for people.
 from __future__ import annotations
 
 import getpass
+import os
 import pwd
 import re
 import shutil
@@ -21,6 +22,8 @@ LIVE = frozenset(
     | {"RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 )
 NEVER = "DependencyNeverSatisfied"
+#: Variables of a user's shell that would hide jobs from these commands, give another form, or ask before they cancel.
+OF_THE_SHELL = ("SQUEUE_", "SACCT_", "SCANCEL_")
 
 
 class QueueError(Exception):
@@ -127,8 +130,9 @@ def ask(command: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> list[str
     name = command[0]
     if shutil.which(name) is None:
         raise QueueError(f"there is no {name} here: this is no machine of a SLURM cluster")
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(OF_THE_SHELL)}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, errors="replace")
+        done = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=timeout, errors="replace")
     except subprocess.TimeoutExpired:
         raise QueueError(f"{name} did not answer within {timeout:.0f} s") from None
     if done.returncode:

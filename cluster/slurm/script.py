@@ -23,6 +23,8 @@ RESTARTS = 100  # of a task whose process is killed; one that is interrupted goe
 #: SIGTERM reaches this shell too, which must outlive the processes it waits for.
 BEFORE = (
     "trap : TERM USR2",
+    # where jobs start with an environment of their own (--export=NONE), srun would hand on nothing that is set here
+    "export SLURM_EXPORT_ENV=ALL",
     'if [ -n "$SLURM_CPUS_PER_TASK" ]; then',
     "  export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}",
     "fi",

@@ -16,7 +16,19 @@ CHAIN = (*SMALLER, "stage=all")
 SITE = ("cluster=slurm", "cluster.cpus_per_task=1", "cluster.time=20", "cluster.max_parallel=2")
 
 
-def test_the_chain_ends_as_on_one_machine(lab: Lab, calm: Path, tmp_path: Path) -> None:
+#: What people's shells say to SLURM: it hides jobs, changes what is submitted, and starts jobs without an environment.
+SHELL = {
+    **{"SQUEUE_STATES": "COMPLETED", "SQUEUE_PARTITION": "other", "SQUEUE_FORMAT": "%j"},
+    **{"SBATCH_ARRAY_INX": "3-4", "SBATCH_WAIT": "1", "SBATCH_TIMELIMIT": "1", "SBATCH_OUTPUT": "/dev/null"},
+    "SBATCH_EXPORT": "NONE",
+}
+
+
+def test_the_chain_ends_as_on_one_machine(
+    lab: Lab, calm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SHELL.items():
+        monkeypatch.setenv(name, value)
     said = finish(tmp_path, *CHAIN, *SITE)
     jobs = lab.squeue()
     assert len({row["job"].split("_")[0] for row in jobs}) == 6, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,6 +104,37 @@ def test_missing_units_become_an_array(tmp_path: Path, submit: Submit, cluster: 
     assert "dependency" not in text
     assert text.index("trap") < text.index("module load cuda") < text.index("srun ") < text.index("scontrol requeue")
     assert record.folder.is_dir()
+
+
+def test_the_config_holds_against_the_shell(
+    tmp_path: Path, submit: Submit, cluster: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables beat the lines of a script; those that people set for their own jobs must not reach ours."""
+    told = tmp_path / "told"
+    cluster.answer("sbatch", script=f'env | grep ^SBATCH_ | sort > "{told}"\n{SBATCH}')
+    for name in ("WAIT", "ARRAY_INX", "TIMELIMIT", "OUTPUT", "NO_REQUEUE"):
+        monkeypatch.setenv(f"SBATCH_{name}", "1")
+    for name in ("ACCOUNT", "PARTITION", "MEM_PER_CPU", "GPUS", "NICE", "EXPORT"):
+        monkeypatch.setenv(f"SBATCH_{name}", "shell")
+    assert submit("pack").failed == {}
+    of_others = ["ACCOUNT", "EXPORT", "GPUS", "MEM_PER_CPU", "NICE", "PARTITION"]  # the config says nothing of them
+    assert told.read_text().split() == [f"SBATCH_{name}=shell" for name in of_others]
+    asked = {"partition": "gpu", "mem_gb": 2, "gpus_per_node": 1, "sbatch": {"nice": 7}}
+    assert submit("pack", root=tmp_path / "other", **asked).failed == {}
+    assert told.read_text().split() == ["SBATCH_ACCOUNT=shell", "SBATCH_EXPORT=shell"]
+    assert os.environ["SBATCH_WAIT"] == "1", "the shell keeps its own"
+    assert "export SLURM_EXPORT_ENV=ALL\n" in script(records(tmp_path / "other", "pack")[0])
+
+
+def test_jobs_are_seen_whatever_the_shell_says(
+    tmp_path: Path, submit: Submit, cluster: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit("pack")
+    cluster.answer("squeue", script='[ -n "$SQUEUE_STATES$SQUEUE_PARTITION" ] || echo "100|RUNNING|None|n1|x"')
+    monkeypatch.setenv("SQUEUE_STATES", "PENDING")
+    monkeypatch.setenv("SQUEUE_PARTITION", "debug")
+    assert "go on" in submit("pack").lines[0]
+    assert len(records(tmp_path / "runs", "pack")) == 1
 
 
 def test_stages_wait_for_each_other(tmp_path: Path, submit: Submit, cluster: Commands) -> None:

@@ -25,8 +25,9 @@ BEFORE = (
     "trap : TERM USR2",
     # where jobs start with an environment of their own (--export=NONE), srun would hand on nothing that is set here
     "export SLURM_EXPORT_ENV=ALL",
+    # login shells often say OMP_NUM_THREADS=1, for their own sake; cluster.setup may say another number
     'if [ -n "$SLURM_CPUS_PER_TASK" ]; then',
-    "  export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK OMP_NUM_THREADS=${OMP_NUM_THREADS:-$SLURM_CPUS_PER_TASK}",
+    "  export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK",
     "fi",
 )
 

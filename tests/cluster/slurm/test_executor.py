@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from cluster.executors.slurm import Slurm
 from cluster.jobs.deaths import note_death
 from cluster.jobs.folder import jobs_folder
 from cluster.jobs.submissions import Submitted, submissions
+from cluster.slurm.script import BEFORE
 from cluster.submit import main
 from pipeline.config import parse
 from pipeline.errors import UserError
@@ -124,6 +126,16 @@ def test_the_config_holds_against_the_shell(
     assert told.read_text().split() == ["SBATCH_ACCOUNT=shell", "SBATCH_EXPORT=shell"]
     assert os.environ["SBATCH_WAIT"] == "1", "the shell keeps its own"
     assert "export SLURM_EXPORT_ENV=ALL\n" in script(records(tmp_path / "other", "pack")[0])
+
+
+@pytest.mark.parametrize(("cpus", "threads"), [("4", "4"), ("", "1")])
+def test_a_task_has_the_threads_that_were_asked_for(cpus: str, threads: str) -> None:
+    told = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "SLURM_CPUS_PER_TASK": cpus}
+    lines = [*BEFORE, 'echo "$OMP_NUM_THREADS $SRUN_CPUS_PER_TASK $SLURM_EXPORT_ENV"']
+    done = subprocess.run(
+        ["bash", "-uc", "\n".join(lines)], env={**told, "SRUN_CPUS_PER_TASK": cpus}, capture_output=True
+    )
+    assert done.stdout.decode().split(" ") == [threads, cpus, "ALL\n"]
 
 
 def test_jobs_are_seen_whatever_the_shell_says(

@@ -109,7 +109,7 @@ def measure(name: str, *, batch: int, width: int, classes: int, accumulate: int)
 
 def resident_mb(field: str) -> float:
     """Of /proc/self/status. ``ru_maxrss`` begins at what the parent held, if that was more."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.compose import compose
+from cluster.streams import show_what_can_be_shown
 from cluster.submit import main as submit
 
 PACKAGE = "openclipart-png"
@@ -29,6 +30,7 @@ class NotAvailableError(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; further ``key=value`` settings are those of ``submit``. Gives the exit code."""
+    show_what_can_be_shown()
     settings = sys.argv[1:] if arguments is None else list(arguments)
     started = time.monotonic()
     try:

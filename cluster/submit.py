@@ -13,6 +13,7 @@ from cluster.compose import compose
 from cluster.help import page
 from cluster.overrides import ALL, DEFAULT_VERB, CommandLine, read
 from cluster.progress import progress_on
+from cluster.streams import show_what_can_be_shown
 from cluster.verbs import verb
 from cluster.verbs.base import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, Request, UsageError
 from pipeline.errors import UserError
@@ -34,6 +35,7 @@ NO_THREAD = "can't start new thread"  # Python's words where the system says EAG
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; gives the exit code."""
+    show_what_can_be_shown()
     try:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
         if sys.stdout is not None:  # as it is where standard output was closed

@@ -23,7 +23,7 @@ def machine() -> str:
     A host's name does not tell: nodes made from one image and containers often have the same, and process ids in them
     mean different processes.
     """
-    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+    boot = BOOT_ID.read_text(encoding="utf-8").strip() if BOOT_ID.exists() else ""
     namespace = PID_NAMESPACE.readlink() if PID_NAMESPACE.is_symlink() else ""
     return hashlib.sha256(f"{socket.gethostname()}\n{boot}\n{namespace}".encode()).hexdigest()[:12]
 

@@ -75,10 +75,10 @@ def install(needed: Mapping[str, str], path: str | None = None) -> str:
 def no_services() -> Iterator[None]:
     """Packages that are installed meanwhile start nothing; what the machine's own policy says stays."""
     mark = "# of the tests of hedgerow, while they install packages"
-    if POLICY.exists() and mark not in POLICY.read_text():
+    if POLICY.exists() and mark not in POLICY.read_text(encoding="utf-8"):
         yield
         return
-    POLICY.write_text(f"#!/bin/sh\n{mark}\nexit 101\n")  # 101: not allowed
+    POLICY.write_text(f"#!/bin/sh\n{mark}\nexit 101\n", encoding="utf-8")  # 101: not allowed
     POLICY.chmod(0o755)
     try:
         yield

@@ -43,7 +43,7 @@ def test_every_head_and_dataset_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("path", sorted((CONFIGS / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
 def test_an_experiment_says_its_name_command_time_and_result(path: Path) -> None:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert f"\nname: {path.stem}\n" in text
     for part in ("# command:", "# time:", "# expected:"):
         assert part in text

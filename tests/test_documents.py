@@ -25,7 +25,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 def blocks(path: Path, language: str) -> list[str]:
     """The fenced blocks of a language ("" = none)."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return [text for of, text in found if of == language]
 
 

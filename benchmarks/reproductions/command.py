@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.reproductions.runs import Plan, Work, found, overrides_of, perform
 from benchmarks.reproductions.tables import bars_of, show
+from cluster.streams import show_what_can_be_shown
 from pipeline.errors import UserError
 
 Results = Mapping[str, Sequence[dict[str, Any]]]  # row → the results of its seeds
@@ -43,6 +44,7 @@ class Reproduction:
 
     def main(self) -> int:
         """Do what the command line says; gives the exit code."""
+        show_what_can_be_shown()
         plan = Plan.read(self.name)
         options = self._parser(plan).parse_args()
         try:

@@ -28,6 +28,7 @@ from cluster.progress import LineProgress
 from cluster.slurm.notice import Notice
 from cluster.slurm.ranks import choose_gpu, process_group
 from cluster.slurm.script import AGAIN, STOPPED
+from cluster.streams import show_what_can_be_shown
 from pipeline.errors import LeftError, LostError, UserError
 from pipeline.interruption import Interrupted, stop_asked
 from pipeline.progress import Silent
@@ -63,6 +64,7 @@ class Task:
 
     def __call__(self) -> None:
         """Work, and end with an exit code other than 0 if anything is not done."""
+        show_what_can_be_shown()
         code = Runner(self, JobEnvironment()).run()
         if code:
             sys.stdout.flush()

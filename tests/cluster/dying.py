@@ -27,7 +27,7 @@ class Dying:
         if what == "dies":
             times, _, name = rest.partition("-")
             if name:
-                with Path(name).open("a") as file:
+                with Path(name).open("a", encoding="utf-8") as file:
                     file.write("x")
                 if Path(name).stat().st_size > int(times):
                     return

@@ -124,7 +124,7 @@ def children(pid: int) -> list[int]:
     """The processes that work units for ``pid``."""
     found = []
     with contextlib.suppress(FileNotFoundError):
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
                     found.append(int(child))

@@ -106,7 +106,7 @@ def never() -> type[Any]:
 
 
 def test_only_what_they_need_is_run(method: Path) -> None:
-    method.write_text(FILE.format(imports="import nowhere", network="nowhere.Network()"))
+    method.write_text(FILE.format(imports="import nowhere", network="nowhere.Network()"), encoding="utf-8")
     settings = parse_settings({"doubled": 4}, "method", "made.method", never)
     assert (settings.many, settings.doubled) == (5, 8)
     with pytest.raises(UserError, match=r"method\.many: .*greater than or equal to 3"):
@@ -116,12 +116,14 @@ def test_only_what_they_need_is_run(method: Path) -> None:
 
 
 def test_where_there_are_two_all_is_imported(method: Path) -> None:
-    method.write_text(FILE.format(imports="", network="1\n\n\nclass Other:\n    Config = Method.Config"))
+    method.write_text(
+        FILE.format(imports="", network="1\n\n\nclass Other:\n    Config = Method.Config"), encoding="utf-8"
+    )
     assert read_settings("made.method") is None
 
 
 def test_what_is_imported_is_not_read_again(method: Path) -> None:
-    method.write_text(FILE.format(imports="", network=None))
+    method.write_text(FILE.format(imports="", network=None), encoding="utf-8")
     method.with_name("_beside.py").write_text("TWO, MORE, Network = 2, 3, None")
     from made.method import Method  # type: ignore[import-not-found]
 

@@ -126,7 +126,9 @@ def name_hosts(folder: Path, names: Sequence[str]) -> None:
 @contextlib.contextmanager
 def host_table() -> Iterator[list[str]]:
     """The lines of the table of host names, to be changed. Lines of labs whose folder is gone are left out."""
-    with HOSTS.open("r+") as file:  # written in place: in a container another file may be mounted there
+    with HOSTS.open(
+        "r+", encoding="utf-8"
+    ) as file:  # written in place: in a container another file may be mounted there
         fcntl.flock(file, fcntl.LOCK_EX)
         before = file.read()
         lines = [line for line in before.splitlines() if MARK not in line or Path(line.partition(MARK)[2]).exists()]

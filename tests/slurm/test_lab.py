@@ -33,7 +33,7 @@ def place(lab: Lab, job: str) -> str:
 
 
 def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def test_an_array_runs_on_names_that_lead_here(lab: Lab, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="looks into /dev/shm and /proc, which only Linux has")

@@ -47,7 +47,7 @@ def test_choices_come_equally_often() -> None:
 
 @pytest.mark.parametrize("path", HEADS, ids=lambda path: path.stem)
 def test_every_head_accepts_what_is_tried(path: Path) -> None:
-    head = check_head(yaml.safe_load(path.read_text().replace("${recipe.group}", "2")))
+    head = check_head(yaml.safe_load(path.read_text(encoding="utf-8").replace("${recipe.group}", "2")))
     space = space_of(head)
     assert (RATE in space) == make_head(head).needs.training
     assert trials_of(head, 10) == (10 if space else 1)

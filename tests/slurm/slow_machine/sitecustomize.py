@@ -17,7 +17,7 @@ def slow(call: Callable[..., Any], place: int) -> Callable[..., Any]:
 
     def slowly(*arguments: Any) -> Any:
         try:
-            with open(os.environ["SLOW_WHILE"]) as file:  # noqa: PTH123 (pathlib need not be imported by every Python)
+            with open(os.environ["SLOW_WHILE"], encoding="utf-8") as file:  # noqa: PTH123 (pathlib need not be imported by every Python)
                 time.sleep(float(file.read().split()[place]))
         except OSError:
             pass

@@ -11,6 +11,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analyses.base import CollectionAnalysis, Needs, NotApplicable, Values
@@ -54,7 +57,7 @@ class Map(CollectionAnalysis):
         representation_RD = rows.representation_ND[row_R]
         if (representation_RD == representation_RD[0]).all():
             raise NotApplicable("the backbone finds all images alike, so none has a place of its own")
-        place_R2 = self.layout(representation_RD, collection.result["metric"])
+        place_R2 = self._placed(representation_RD, collection.result["metric"])
         item = collection.present[0]
         uncertainty_R = item.shown.uncertainty[item.shown.primary][row_R]
         rank_R = np.argsort(np.argsort(uncertainty_R, kind="stable")) / (len(row_R) - 1)
@@ -71,6 +74,19 @@ class Map(CollectionAnalysis):
             "classes": [rows.class_names[label] for label in largest],
         }
 
+    def _placed(self, representation_RD: NDArray[Any], metric: str) -> NDArray[Any]:
+        """:meth:`layout`, also where numba, by which these packages are compiled, can keep nothing of it.
+
+        It keeps it beside the packages or in the home folder, and refuses if both can only be read, as in a container.
+        """
+        try:
+            return self.layout(representation_RD, metric)
+        except RuntimeError as error:
+            if "cannot cache function" not in str(error):
+                raise
+        import_module("numba").config.CACHE_DIR = _until_the_end().name
+        return self.layout(representation_RD, metric)
+
     def show(self, values: Values, context: Context) -> Iterator[Part]:
         """The map."""
         some = f" {len(values['x']):,} of {values['of']:,} images." if len(values["x"]) < values["of"] else ""
@@ -81,6 +97,11 @@ class Map(CollectionAnalysis):
             f"{', '.join(values['classes']) or 'unknown'}.",
             draw=lambda theme: _draw(values, theme),
         )
+
+
+@cache
+def _until_the_end() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="numba-")
 
 
 def _draw(values: Values, theme: Theme) -> Drawing:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -54,3 +58,25 @@ def test_images_that_are_all_alike_have_no_map(name, tmp_path):
     made = collection(Records(tmp_path, ["x"], []), "x", "downstream", rows, images=False)
     with pytest.raises(NotApplicable, match="all images alike"):
         make_analysis(name).measure(made)
+
+
+def test_a_map_where_numba_can_keep_nothing(tmp_path, monkeypatch):
+    """As in a container whose packages and home folder can only be read: openTSNE 1.0.4 with numba 0.68 did not run."""
+    made = collection(Records(tmp_path, ["x"], []), "x", "downstream", made_up_rows(20, 3, 0), images=False)
+    numba = ModuleType("numba")
+    numba.config = SimpleNamespace(CACHE_DIR="")
+    monkeypatch.setitem(sys.modules, "numba", numba)
+    item, kept = make_analysis("tsne"), []
+
+    def layout(self, representation_RD, metric):
+        if not numba.config.CACHE_DIR:
+            raise RuntimeError("cannot cache function 'seed': no locator available for file 'pynndescent/utils.py'")
+        kept.append(Path(numba.config.CACHE_DIR).is_dir())
+        return representation_RD[:, :2]
+
+    monkeypatch.setattr(type(item), "layout", layout)
+    assert len(item.measure(made)["x"]) == 20
+    assert kept == [True]
+    monkeypatch.setattr(type(item), "layout", lambda *_: (_ for _ in ()).throw(RuntimeError("another")))
+    with pytest.raises(RuntimeError, match="another"):
+        item.measure(made)

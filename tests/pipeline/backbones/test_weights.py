@@ -205,6 +205,8 @@ class TestPackage:
             info = tmp_path / f"{name}-1.0.dist-info"
             info.mkdir()
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+            for file in files:
+                (tmp_path / name / file).touch()
             listed = [f"{name}/__init__.py", *(f"{name}/{file}" for file in files)]
             (info / "RECORD").write_text("".join(f"{file},,\n" for file in listed), encoding="utf-8")
         monkeypatch.syspath_prepend(tmp_path)

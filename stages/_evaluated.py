@@ -162,6 +162,24 @@ class Evaluated:
             self._seen[unit] = found
         return self._seen[unit]
 
+    def refuse_shots(self) -> None:
+        """Look at evaluate.without_shots beside train_head.shots.
+
+        Raises:
+            UserError: a row that is trained on would be a part of the test.
+        """
+        shots, without = self.experiment.stages["train_head"].shots, self.config.without_shots
+        if without is not None and shots is None:
+            raise UserError(
+                f"evaluate.without_shots={without}: heads are trained on all rows, and not on a few of each class. "
+                "Set train_head.shots, or leave it out."
+            )
+        if without is not None and without < shots:
+            raise UserError(
+                f"evaluate.without_shots={without} is less than train_head.shots={shots}: rows that are trained on "
+                f"would be a part of the test. Take the largest number of shots that is compared, {shots} or more."
+            )
+
     def seen(self) -> list[str]:
         """The downstream datasets that are, under whatever name, or hold the one that the heads are trained on."""
 
@@ -175,12 +193,12 @@ class Evaluated:
 
     @cached_property
     def _trained_on(self) -> frozenset[bytes]:
-        """With train_head.shots, the keys that the heads were trained on."""
+        """With train_head.shots, the keys that the heads were trained on, or those of evaluate.without_shots."""
         from pipeline.representation_store import RepresentationStore
         from pipeline.training.subset import keys_left_out
 
         store = RepresentationStore.open(make_stage("cache", self.experiment).folder / "store")
-        return keys_left_out(store, self.experiment.stages["train_head"])
+        return keys_left_out(store, self.experiment.stages["train_head"], self.config.without_shots)
 
     def annotations(self, unit: str) -> Annotations | None:
         """What packing kept of the dataset beyond labels; of tars that nobody packed here nothing is known."""

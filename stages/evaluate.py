@@ -45,9 +45,13 @@ class Evaluate(Stage):
         """What is measured."""
 
         operational: ClassVar[frozenset[str]] = frozenset({"analyses", "search", "device", "output"})
+        later: ClassVar[frozenset[str]] = frozenset({"without_shots"})
 
         metric: Literal["cosine", "l2"] = "cosine"  # of the nearest neighbours
         upstream_rows: Annotated[int, Field(ge=0)] = 5000  # of the upstream store, chosen by key; 0 = leave it out
+        # few-shot: leave the rows of so many shots out of the test, and not those of train_head.shots alone; then all
+        # numbers of shots up to this one, and the head before training, are judged on the same rows
+        without_shots: Annotated[int, Field(ge=1)] | None = None
         # beside center, for view_rows images of a downstream dataset: crops, interventions, blur_3 … (see cache.views)
         views: tuple[str, ...] = ()
         views_of: tuple[str, ...] = ()  # the downstream datasets that get them; none named: all
@@ -90,6 +94,7 @@ class Evaluate(Stage):
         if unknown := sorted(set(self.config.views_of) - set(self.experiment.downstream)):
             raise UserError(f"evaluate.views_of: {', '.join(unknown)} is not among evaluate.datasets.")
         self._refuse_leak()
+        self.evaluated.refuse_shots()
         expand(self.config.views)  # a name that is none is refused before any work
         missing = [name for name in self.evaluated.ids if self._records.measured(name) is None]
         if missing:

@@ -72,7 +72,10 @@ class ChosenRows:
             raise UserError(f"{store.path} has no rows. Look at its commits for what was quarantined, and why.")
         self.row_U = _chosen(keys, self.stored if most is None else most, without, among_N)
         if not any(len(row_R) for row_R in self.row_U.values()):
-            raise UserError(f"{store.path} has only the {self.stored} rows that are trained on. Take fewer shots.")
+            raise UserError(
+                f"{store.path}: all {self.stored} rows are trained on or left out of the test. Take fewer shots: lower "
+                "train_head.shots, and evaluate.without_shots where it is set."
+            )
         self.keys = [keys[unit][row] for unit, rows in self.row_U.items() for row in rows]
 
     def column(self, array: str, view: str | None = None) -> NDArray[Any]:

@@ -7,6 +7,7 @@ import hashlib
 import io
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -99,15 +100,25 @@ def limit(store: RepresentationStore, subset: SubsetConfig) -> RepresentationSto
     return store.limited(both)
 
 
-def keys_left_out(store: RepresentationStore, subset: SubsetConfig) -> frozenset[bytes]:
+def keys_left_out(
+    store: RepresentationStore, subset: SubsetConfig, without_shots: int | None = None
+) -> frozenset[bytes]:
     """Keys that an evaluation on the same dataset leaves out: with ``shots``, those that are trained on.
+
+    Args:
+        store: that is trained on.
+        subset: its rows that are.
+        without_shots: leave out the rows of so many shots instead, at least ``subset.shots``: more shots contain fewer,
+            so what is left is the same for every number up to this one, and holds no row that is trained on.
 
     Raises:
         UserError: as :func:`limit`.
     """
     if subset.shots is None:
         return frozenset()
-    taken_N = limit(store, subset).takes_part
+    shots = subset.shots if without_shots is None else without_shots
+    assert shots >= subset.shots, "rows that are trained on would be a part of the test"
+    taken_N = limit(store, replace(subset, shots=shots)).takes_part
     assert taken_N is not None
     return frozenset(key for start, key_R in store.column("key") for key in key_R[taken_N[start : start + len(key_R)]])
 

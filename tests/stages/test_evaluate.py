@@ -24,6 +24,7 @@ from pipeline.progress import Silent
 from pipeline.representation_store import RepresentationStore
 from pipeline.training.checkpoints import load_head, save_head
 from pipeline.training.config import Sweep
+from pipeline.training.subset import SubsetConfig, keys_left_out
 from pipeline.training.summary import summarise
 from pipeline.training.sweep import head_folders
 from stages._evaluated import Evaluated
@@ -371,6 +372,53 @@ def test_the_dataset_that_heads_are_trained_on_is_no_test_under_another_name(fin
     left_out = [Evaluated(few)._left_out(unit) for unit in ("upstream", "again", "part")]
     assert len(left_out[0]) == 70
     assert left_out == [left_out[0]] * 3
+
+
+def few_shots(experiment: Experiment, shots: int | None, without: int | None, heads: Place | None = None) -> Experiment:
+    """The experiment with so many images of each class trained on, and those of so many left out of the test."""
+    training = TrainHead.Config(seeds=(0, 1), shots=shots, init_from=heads)
+    evaluating = replace(experiment.stages["evaluate"], without_shots=without, upstream_rows=5000, analyses=())
+    return replace(experiment, stages={**experiment.stages, "train_head": training, "evaluate": evaluating})
+
+
+def test_numbers_of_shots_have_one_test_with_the_head_as_it_was(tmp_path: Path) -> None:
+    """Points of a curve are those of one test: none of its images is trained on, and all heads are judged on it."""
+    made = replace(make_experiment(tmp_path), dataset={"kind": "digit_pairs", "name": "d", "images_per_class": 6})
+    made = replace(made, downstream={}, compare={})
+    complete(make_stage("train_head", made), Silent())
+    heads = make_stage("train_head", made).folder
+    tests, before = [], []
+    for shots in (1, 2, 3):
+        stage = make_stage("evaluate", few_shots(made, shots, without=3, heads=heads))
+        complete(stage, Silent())
+        result = read_json(stage.folder / "results" / "upstream.json")
+        store = RepresentationStore.open(stage.before("cache").folder / "store")
+        shots_alone = keys_left_out(store, SubsetConfig(shots=shots))
+        keys = Evaluated(stage.experiment).chosen("upstream").keys
+        assert not shots_alone & {key.encode() for key in keys}
+        tests.append((keys, result["images_sha256"]))
+        (as_it_was,) = [one for one in result["contenders"] if one["name"].endswith("before training")]
+        before.append((as_it_was["recall_at_1"], as_it_was["scores"]))
+    assert len(tests[0][0]) == 70 * (6 - 3)
+    assert tests == [tests[0]] * 3
+    assert before == [before[0]] * 3
+    with pytest.raises(UserError, match=r"all 420 rows .* lower train_head\.shots, and evaluate\.without_shots"):
+        complete(make_stage("evaluate", few_shots(made, 1, without=6, heads=heads)), Silent())
+
+
+@pytest.mark.parametrize(("shots", "says"), [(4, r" is less than .*shots=4.*4 or more"), (None, ": .*all rows")])
+def test_a_test_without_fewer_shots_than_are_trained_on_is_refused(
+    finished: Experiment, shots: int | None, says: str
+) -> None:
+    with pytest.raises(UserError, match=rf"evaluate\.without_shots=3{says}"):
+        make_stage("evaluate", few_shots(finished, shots, without=3)).plan()
+
+
+def test_shots_left_out_name_another_run_and_none_the_same_as_ever(finished: Experiment) -> None:
+    stages = [make_stage("evaluate", few_shots(finished, 2, without)) for without in (None, 2, 10)]
+    assert "without_shots" not in stages[0].meaning()["config"]
+    assert len({stage.digest for stage in stages}) == 3
+    assert len({stage.before("train_head").digest for stage in stages}) == 1
 
 
 def test_images_that_heads_are_trained_on_are_no_test_in_another_part_either(finished: Experiment) -> None:

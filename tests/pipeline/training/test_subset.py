@@ -226,5 +226,22 @@ def test_what_is_evaluated_and_what_a_few_shots_train_on_are_disjoint_and_all(st
     asked = np.array([*map(str.encode, store.keys()[::7]), b"another"])
     assert keys_trained_on(store, SubsetConfig(), asked) == set(asked[:-1].tolist())
     assert keys_trained_on(store, subset, asked) == taken & set(asked.tolist())
-    with pytest.raises(UserError, match="only the 297 rows that are trained on"):
+    with pytest.raises(UserError, match=r"all 297 rows are trained on or left out .* lower train_head\.shots, and ev"):
         ChosenRows(store, without=keys_left_out(store, SubsetConfig(shots=300)))
+
+
+@pytest.mark.parametrize("part", [{}, {"only_units": (0, 2)}, {"shots_seed": 3}])
+def test_every_number_of_shots_up_to_the_one_that_is_left_out_has_the_same_test(store, part):
+    tests = []
+    for shots in (1, 2, 5, 10):
+        subset = SubsetConfig(shots=shots, **part)
+        left = ChosenRows(store, 200, keys_left_out(store, subset, without_shots=10)).keys
+        assert not {store.keys()[row] for row in rows_of(limit(store, subset))} & set(left)
+        tests.append(left)
+    assert len(tests[0]) == 200
+    assert tests == [tests[0]] * 4
+    alone = keys_left_out(store, SubsetConfig(shots=10, **part))
+    assert alone == keys_left_out(store, SubsetConfig(shots=1, **part), without_shots=10)
+    assert len(alone) == 30
+    with pytest.raises(AssertionError):
+        keys_left_out(store, SubsetConfig(shots=5, **part), without_shots=2)

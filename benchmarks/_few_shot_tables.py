@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 SCORES = {"r_auroc": "R-AUROC", "recall_at_1": "R@1"}
 REFERENCE = "cross_entropy"  # what a few labels give without anything learnt upstream
 NORM = "inverse_norm"  # what nothing at all gives
-BASELINES = {ENTROPY: "entropy of the probe on the shots", NORM: "inverse norm (nothing is learnt)"}
+OWN = "backbone_entropy"  # of the backbone's own classifier, which knows other classes
+BASELINES = {
+    ENTROPY: "entropy of a probe on the shots",
+    OWN: "entropy of the backbone's classifier",
+    NORM: "inverse norm",
+}
+CONSTANT = (OWN, NORM)  # nothing of them depends on the shots
 COLUMNS = 3  # panels side by side
 
 
@@ -35,20 +41,28 @@ class Curves:
     shots: Sequence[int]
     scores: dict[str, dict[int, dict[int, dict[str, float | None]]]] = field(default_factory=dict)
 
-    def add(self, contender: Mapping[str, Any], *, head: str, shots: int, seed: int) -> None:
-        """Take what one contender of an evaluation has: the head, the head as it was, or a baseline of these."""
+    def add(self, contender: Mapping[str, Any], *, head: str, shots: int, seed: int, probed: bool) -> None:
+        """Take what one contender of an evaluation has: the head, the head as it was, or a baseline of these.
+
+        Args:
+            contender: of the record of an evaluation.
+            head: that went on.
+            shots: that it went on with.
+            seed: of both.
+            probed: whether the store has a probe on the shots, whose entropy is then that of the classifier.
+        """
         if contender["role"] == "head":
             line = head
         elif contender["name"].endswith("before training"):
             line, shots = head, 0
         elif contender["name"] in BASELINES and contender["absent"] is None:
-            line = contender["name"]
+            line = contender["name"] if probed or contender["name"] != ENTROPY else OWN
         else:
             return
         primary = contender["scores"][contender["primary"]]["r_auroc"]
         values = {"r_auroc": primary, "recall_at_1": contender["recall_at_1"]}
         of_seed = {name: one["values"][0] if one["values"] else None for name, one in values.items()}
-        places = (0, *self.shots) if line == NORM else (shots,)  # nothing of it depends on the shots
+        places = (0, *self.shots) if line in CONSTANT else (shots,)
         for place in places:
             self.scores.setdefault(line, {}).setdefault(place, {})[seed] = of_seed
 
@@ -78,7 +92,7 @@ def table(curves: Curves, score: str) -> str:
 
 def draw(curves: Curves, path: Path) -> None:
     """R-AUROC over k: a panel a head, beside cross-entropy and the inverse norm; bands from least to greatest."""
-    panels = [line for line in curves.lines if line not in (REFERENCE, NORM)]
+    panels = [line for line in curves.lines if line not in (REFERENCE, *CONSTANT)]
     if not panels:
         return
     rows = -(-len(panels) // COLUMNS)

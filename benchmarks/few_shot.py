@@ -192,8 +192,9 @@ def curves_of(bench: Bench) -> Curves:
         found = read_json(result)
         if judged.setdefault(seed, found["images_sha256"]) != found["images_sha256"]:
             raise UserError(f"{folder} judged other images than the points before it; remove it and start again.")
+        probed = make_head(bench.pretraining(head, seed).experiment.head).needs.task_loss
         for contender in found["contenders"]:
-            curves.add(contender, head=head, shots=shots, seed=seed)
+            curves.add(contender, head=head, shots=shots, seed=seed, probed=probed)
     return curves
 
 

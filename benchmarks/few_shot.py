@@ -18,6 +18,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -170,6 +171,7 @@ def _copy_store(filling: Stage, own: Place, progress: Progress) -> None:
         move_folder(made, own)
 
 
+@cache
 def _composed(*words: str) -> Experiment:
     line = read(words)
     return compose(line.overrides, folders=line.folders).experiment

@@ -146,9 +146,7 @@ def pages(folder: Path) -> Iterator[Page]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
-        assert started.stderr is not None
-        started.stderr.close()
+        started.communicate(timeout=PATIENCE_S)  # to the end, which comes once all that wrote there are gone
 
 
 def _address(started: subprocess.Popen[str]) -> str:

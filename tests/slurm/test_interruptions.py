@@ -86,7 +86,6 @@ def scancel(make: Make, lab: Lab) -> Run:
 def scancel_as_the_time_ends(make: Make, lab: Lab) -> Run:
     """Told first that its time ends, after which it would come back by itself, and then cancelled."""
     run = make()
-    run.slow.write_text("3 0.1")
     run.submit()
     run.wait_until_all_work()
     lab.run("scancel", "--signal=USR2", run.task())

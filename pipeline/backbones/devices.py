@@ -15,8 +15,7 @@ def compute_of(choice: str, device: torch.device) -> str:
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     # without these units bf16 is emulated: 30 times slower than fp32 on a CPU with AVX2 only
-    units = torch.cpu.get_capabilities()
-    return "bf16" if units.get("avx512_bf16") or units.get("amx_bf16") else "fp32"
+    return "bf16" if _cpu_has_bf16_units() else "fp32"
 
 
 def channels_last_of(choice: str, model: nn.Module) -> bool:
@@ -39,3 +38,10 @@ def compiled_of(choice: str, device: torch.device, layers: list[nn.Module], name
             "Set backbone.compile=off."
         )
     return choice == "on" or (choice == "auto" and device.type == "cuda" and bool(layers))
+
+
+def _cpu_has_bf16_units() -> bool:
+    if not hasattr(torch.cpu, "get_capabilities"):  # torch 2.9
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    units = torch.cpu.get_capabilities()
+    return bool(units.get("avx512_bf16") or units.get("amx_bf16"))

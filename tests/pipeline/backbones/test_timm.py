@@ -44,7 +44,8 @@ def network(backbone: Backbone) -> ModuleNetwork:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_embedding_is_the_input_of_the_classifier_and_gives_the_models_own_logits(model: str) -> None:
-    backbone = made({"model": model, "weights": "random", "size": 64, "num_classes": 11, "device": "cpu"})
+    given = {"model": model, "weights": "random", "size": 64, "num_classes": 11, "device": "cpu", "compute": "fp32"}
+    backbone = made(given)
     seen: list[Tensor] = []
     network(backbone).model.get_classifier().register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     batch = images(5, 64)
@@ -155,7 +156,17 @@ def test_bf16_is_near_fp32_and_float32_outside(tiny: dict[str, Any]) -> None:
 def test_on_a_cpu_bf16_only_where_it_has_units_for_it(
     units: dict[str, bool], expected: str, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: units)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: units, raising=False)
+    assert made({**tiny, "compute": "auto"}).describe()["compute"] == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("_is_avx512_bf16_supported", "bf16"), ("_is_avx2_supported", "fp32")])
+def test_torch_2_9_is_asked_otherwise(
+    name: str, expected: str, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    for asked in ("_is_avx512_bf16_supported", "_is_amx_tile_supported", "_is_avx2_supported"):
+        monkeypatch.setattr(torch.cpu, asked, lambda asked=asked: asked == name)
     assert made({**tiny, "compute": "auto"}).describe()["compute"] == expected
 
 

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from pipeline.annotations import FILE as ANNOTATIONS
 from pipeline.class_lists import class_list
-from pipeline.datasets import make_dataset
+from pipeline.datasets import dataset_class, make_dataset
 from pipeline.datasets._voted import read_votes
 from pipeline.errors import UserError
 from pipeline.held_out import held_out
@@ -34,14 +34,35 @@ def known(dataset):
 def test_the_label_is_the_class_with_most_votes_and_the_votes_are_kept(tmp_path):
     published_judged.make_voted("turkey", tmp_path)
     dataset = read("turkey", tmp_path)
-    assert len(dataset) == 3 * 6  # folds 3 to 5
+    assert len(dataset) == 6  # fold 2
     assert dataset.class_names() == ["head_injury", "not_injured", "plumage_injury"]
     sources, annotations = known(dataset)
     votes = dict(zip(sources, annotations.votes_NA.tolist(), strict=True))
-    assert votes["fold3/3_00.png"] == [3, 1, 0]
-    assert votes["fold4/4_05.png"] == [1, 0, 3]
-    assert found(dataset)["fold4/4_05.png"] == "plumage_injury"
-    assert len(read("turkey", tmp_path, part="val")) == 2 * 6
+    assert votes["fold2/2_00.png"] == [3, 1, 0]
+    assert votes["fold2/2_05.png"] == [1, 0, 3]
+    assert found(dataset)["fold2/2_05.png"] == "plumage_injury"
+
+
+@pytest.mark.parametrize(
+    ("partition", "val", "test", "train"),
+    [(1, {1}, {2}, {3, 4, 5}), (2, {2}, {3}, {1, 4, 5}), (5, {5}, {1}, {2, 3, 4})],
+)
+def test_voted_parts_are_the_folds_of_a_slice(partition, val, test, train, tmp_path):
+    published_judged.make_voted("turkey", tmp_path)
+    for part, folds in {"val": val, "test": test, "train": train, "all": {1, 2, 3, 4, 5}}.items():
+        sources = found(read("turkey", tmp_path, part=part, partition=partition))
+        assert {source.partition("/")[0] for source in sources} == {f"fold{fold}" for fold in folds}
+        assert len(sources) == 6 * len(folds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "val", "test"),
+    [("treeversity1", 1820, 1912), ("benthic", 907, 955), ("pig", 1947, 2129), ("turkey", 1384, 1761)],
+)
+def test_voted_parts_have_the_sizes_that_url_draws_crops_for(kind, val, test):
+    """Its code comes with the crops of each validation and test set, in files called by the number of images."""
+    sizes = dataset_class(kind).about.sizes
+    assert (sizes["val"], sizes["test"]) == (val, test)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +123,7 @@ def test_packed_votes_that_are_gone_or_damaged_are_an_error_and_are_written_agai
     job.finish()
     path = tmp_path / "packed" / ANNOTATIONS
     whole = path.read_bytes()
-    assert packed_annotations(tmp_path / "packed").votes_NA.shape == (18, 3)
+    assert packed_annotations(tmp_path / "packed").votes_NA.shape == (6, 3)
     for content in (None, whole[:-9], whole.replace(b"plumage", b"feather")[:-1] + b"x"):
         path.unlink()
         if content is not None:

@@ -57,7 +57,8 @@ class PublishedDataset(ListedDataset):
             raise UserError(f"{self.config.name}: {folder} has no {', no '.join(missing)}. {self.advice}")
         if not len(self):
             about = "; ".join(f"{count} × {reason}" for reason, count in self.left_out().items())
-            raise UserError(f"{self.config.name}: no images are taken of {folder}. {about or self.advice}")
+            found = f"{about}. " if about else ""
+            raise UserError(f"{self.config.name}: no images are taken of {folder}. {found}{self.advice}")
 
     def fingerprint(self) -> Any:
         """Size and time of the files that list the images."""

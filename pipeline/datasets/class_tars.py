@@ -42,7 +42,7 @@ class ClassTars(ListedDataset):
     def check(self) -> None:
         """There must be tars with images."""
         folder = folder_of(self.config.root, self.config.name, self.advice)
-        if not any(folder.glob("*.tar")):
+        if not self._tars():
             raise UserError(f"{self.config.name}: no *.tar in {folder}. {self.advice}")
         if not len(self):
             raise UserError(f"{self.config.name}: no images in the tars in {folder}. Left out: {self.left_out()}")
@@ -53,7 +53,7 @@ class ClassTars(ListedDataset):
         return [[name, look.st_size, look.st_mtime_ns] for name, look in looks]
 
     def _tars(self) -> list[Path]:
-        return sorted(self.config.root.glob("*.tar"))
+        return [path for path in sorted(self.config.root.glob("*.tar")) if not path.name.startswith(".")]
 
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """The headers of all tars."""

@@ -26,7 +26,7 @@ from pipeline.class_lists import class_list
 from pipeline.config import config
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets._listing import Entry
-from pipeline.datasets._mat import read_mat
+from pipeline.datasets._mat import read_structs
 from pipeline.datasets._published import PublishedFiles, how_to_get, lines, looked_up
 from pipeline.datasets.base import About
 from pipeline.errors import UserError
@@ -36,12 +36,15 @@ REAL = "real.json"
 REAL_PLACES = ("", "reassessed-imagenet/", "reassessed-imagenet-master/", "../")
 DEVKIT = ("ILSVRC2012_devkit_t12/data", "../ILSVRC2012_devkit_t12/data", "data")
 META, TRUTH = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
-IMAGE = re.compile(r"(?:(n\d{8})/)?ILSVRC2012_val_(\d{8})\.JPEG")
+IMAGE = re.compile(r"(?:(n\d{8})/)?ILSVRC2012_val_(\d{8})(?:_(n\d{8}))?\.JPEG")
 IMAGES = 50_000
 
 
 class Imagenet1kReal(PublishedFiles):
-    """``root`` holds ``real.json`` and the images: in one folder a WNID, or all in one beside the devkit."""
+    """``root`` holds ``real.json`` and the images: in one folder a WNID, or all in one beside the devkit.
+
+    In Hugging Face's archive they are called ``ILSVRC2012_val_00000293_n01440764.JPEG``, and need no devkit.
+    """
 
     about: ClassVar[About] = About(
         title="ImageNet-1k validation, ReaL labels",
@@ -93,8 +96,8 @@ class Imagenet1kReal(PublishedFiles):
         read_real(self._real())
 
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
-        """The images that are there; the folder is the class, or the devkit says it."""
-        folder = self.folder()
+        """The images that are there; the folder is the class, or the name has it, or the devkit says it."""
+        folder, known = self.folder(), frozenset(self.names())
         wnids: list[str] | None = None
         for path in sorted([*folder.glob("ILSVRC2012_val_*.JPEG"), *folder.glob("n*/ILSVRC2012_val_*.JPEG")]):
             source = path.relative_to(folder).as_posix()
@@ -102,9 +105,12 @@ class Imagenet1kReal(PublishedFiles):
             if match is None or not 1 <= int(match[2]) <= IMAGES:
                 passed_over["not called as an image of the validation set"] += 1
                 continue
-            if match[1] is None:
+            name = match[1] or match[3]
+            if name is None:
                 wnids = wnids or self._truth()
-            name = match[1] or (wnids or [])[int(match[2]) - 1]
+                name = wnids[int(match[2]) - 1]
+            if name not in known:
+                raise UserError(f"{self.config.name}: {folder / source}: {name} is none of the 1,000 classes.")
             yield Entry(name, source, "jpeg", (int(match[2]) - 1, 0), f"ILSVRC2012_val_{match[2]}")
 
     def _truth(self) -> list[str]:
@@ -115,8 +121,7 @@ class Imagenet1kReal(PublishedFiles):
                 f"{self.config.name}: the images in {self.folder()} lie in no folders of their classes, so the devkit "
                 f"must say them, but there is no {META if meta is None else TRUTH}. {self.advice}"
             )
-        (synsets,) = read_mat(meta, "synsets")
-        wnids = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in np.atleast_1d(synsets)}
+        wnids = {int(number): str(wnid) for number, wnid in read_structs(meta, "synsets", "ILSVRC2012_ID", "WNID")}
         found = [looked_up(wnids, number, "class", meta) for (number,) in lines(truth, int)]
         if len(found) != IMAGES:
             raise UserError(f"{truth} has {len(found):,} lines where {IMAGES:,} are expected. Get it again.")

@@ -102,7 +102,9 @@ class Sun397(PublishedFiles):
         for name in self._list():
             yield from (source.lstrip("/") for (source,) in lines(folder / name, str))
         if self.config.part == "all":
-            yield from sorted(path.relative_to(folder).as_posix() for path in folder.rglob("sun_*.jpg"))
+            for (name,) in lines(folder / CLASSES, str):
+                found = sorted((folder / name.lstrip("/")).glob("sun_*.jpg"))
+                yield from (path.relative_to(folder).as_posix() for path in found)
 
 
 def _class(path: str) -> str:

@@ -155,6 +155,20 @@ def test_both_layouts_of_imagenet_give_the_same(tmp_path):
         read("imagenet1k_real", tmp_path / "two")
 
 
+def test_images_that_are_called_by_their_class_need_no_devkit(tmp_path):
+    published_judged.make_imagenet1k_real(tmp_path)
+    before = read("imagenet1k_real", tmp_path)
+    expected = [(image.key, image.class_name, image.data) for image in before.images()]
+    for path in list((tmp_path / "val").rglob("*.JPEG")):  # as Hugging Face's archive has them
+        path.rename(tmp_path / "val" / f"{path.stem}_{path.parent.name}.JPEG")
+    after = read("imagenet1k_real", tmp_path)
+    assert [(image.key, image.class_name, image.data) for image in after.images()] == expected
+    named = next((tmp_path / "val").glob("*.JPEG"))
+    named.rename(named.with_name("ILSVRC2012_val_00000001_n00000001.JPEG"))
+    with pytest.raises(UserError, match="n00000001 is none of the 1,000 classes"):
+        read("imagenet1k_real", tmp_path)
+
+
 def test_images_that_share_a_new_label_are_relevant_and_one_without_is_not_judged(tmp_path):
     published_judged.make_imagenet1k_real(tmp_path)
     annotations = read("imagenet1k_real", tmp_path).annotations()

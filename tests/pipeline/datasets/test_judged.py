@@ -1,6 +1,7 @@
 """Datasets of which more is known than one label an image: votes, several labels, places; and held-out keys."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -167,6 +168,42 @@ def test_images_that_are_called_by_their_class_need_no_devkit(tmp_path):
     named.rename(named.with_name("ILSVRC2012_val_00000001_n00000001.JPEG"))
     with pytest.raises(UserError, match="n00000001 is none of the 1,000 classes"):
         read("imagenet1k_real", tmp_path)
+
+
+@pytest.mark.parametrize("place", ["", "ILSVRC/Data/CLS-LOC/val"])
+def test_kaggles_copy_needs_no_devkit(place, tmp_path):
+    published_judged.make_imagenet1k_real(tmp_path)
+    expected = [(image.key, image.class_name, image.data) for image in read("imagenet1k_real", tmp_path).images()]
+    images = tmp_path / "ILSVRC/Data/CLS-LOC/val"
+    images.mkdir(parents=True)
+    for path in (tmp_path / "val").rglob("*.JPEG"):
+        path.rename(images / path.name)
+    shutil.rmtree(tmp_path / "val")
+    wnids = class_list("imagenet1k", "here")
+    rows = [f"ILSVRC2012_val_{n:08d},{wnids[n % 3]} 85 1 499 272 {wnids[n % 3]} 1 1 2 2 " for n in range(50_000, 0, -1)]
+    published.text(tmp_path / "LOC_val_solution.csv", "ImageId,PredictionString", *rows)
+    (tmp_path / "real.json").rename(tmp_path / place / "real.json")
+    dataset = read("imagenet1k_real", tmp_path / place)
+    assert [(image.key, image.class_name, image.data) for image in dataset.images()] == expected
+    published.text(tmp_path / "LOC_val_solution.csv", "ImageId,PredictionString", *rows[1:])
+    with pytest.raises(UserError, match="has 1 images not, such as ILSVRC2012_val_00050000"):
+        read("imagenet1k_real", tmp_path / place)
+
+
+def test_an_image_that_was_copied_into_the_folder_of_its_class_counts_once(tmp_path, monkeypatch):
+    published_judged.make_imagenet1k_real(tmp_path)
+    monkeypatch.chdir(tmp_path)  # a root that is not absolute
+    before = read("imagenet1k_real", ".").listing()
+    paths = list((tmp_path / "val").rglob("*.JPEG"))
+    for path in paths:
+        shutil.copy(path, tmp_path / "val")
+    dataset = read("imagenet1k_real", ".")
+    assert dataset.listing() == before
+    assert dataset.left_out() == {"the same image lies in a folder of its class": 6}
+    other = next(path.parent for path in paths if path.parent != paths[0].parent)
+    shutil.copy(paths[0], other)
+    with pytest.raises(UserError, match=r"has one image twice, n\d+/.*\.JPEG and n\d+/.*\.JPEG\. Remove one"):
+        read("imagenet1k_real", ".")
 
 
 def test_images_that_share_a_new_label_are_relevant_and_one_without_is_not_judged(tmp_path):

@@ -59,7 +59,7 @@ class Imagenet1kReal(PublishedFiles):
         class_count=1_000,
         sizes={"all": IMAGES},
     )
-    inside = ("ILSVRC2012_img_val", "val", KAGGLE)
+    inside = ("ILSVRC2012_img_val", "val", "val_images", "validation", KAGGLE)
     remedy = how_to_get(
         about,
         f"ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz and {REAL}",

@@ -29,7 +29,7 @@ class Lfw(FlatFolders):
         sizes={"all": 13_233},
     )
     inside = (
-        *("lfw", "lfw_funneled", "lfw-deepfunneled/lfw-deepfunneled", "lfw-deepfunneled"),
+        *("lfw", "lfw_funneled", "lfw-deepfunneled"),
         *("lfw-py/lfw", "lfw-py/lfw_funneled", "lfw-py/lfw-deepfunneled"),  # torchvision's
     )
     remedy = how_to_get(

@@ -76,12 +76,14 @@ def test_root_may_be_the_folder_itself(kind, tmp_path):
 PLACES = {
     "caltech101": ("caltech101/101_ObjectCategories", "caltech-101/101_ObjectCategories"),
     "cars196": ("stanford_cars",),
+    "cub200": ("CUB_200_2011/CUB_200_2011",),
     "dtd": ("dtd/dtd",),
     "fashion_mnist": ("FashionMNIST/raw",),
     "flowers102": ("flowers-102",),
     "lfw": ("lfw-py/lfw", "lfw-py/lfw_funneled", "lfw-deepfunneled/lfw-deepfunneled"),
     "mnist": ("MNIST/raw",),
     "oxford_pets": ("oxford-iiit-pet",),
+    "sop": ("Stanford_Online_Products/Stanford_Online_Products",),
 }
 
 

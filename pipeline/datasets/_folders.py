@@ -15,6 +15,15 @@ from pipeline.images.grouping import IMAGE_EXTENSIONS
 OF_THE_SYSTEM = frozenset(
     {"@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found", "__macosx"}
 )
+HIDDEN, SYSTEM = "hidden", "folder of the system, such as @eaDir"
+
+
+def not_the_users(path: str) -> str:
+    """Why an image at ``path``, folders included, is none of a user's; "" = it is."""
+    *folders, name = (part for part in path.split("/") if part not in (".", ".."))
+    if any(part.startswith(".") for part in (*folders, name)):
+        return HIDDEN
+    return SYSTEM if any(folder.lower() in OF_THE_SYSTEM for folder in folders) else ""
 
 
 class FolderDataset(ListedDataset):
@@ -100,9 +109,9 @@ def _files(folder: Path, above: tuple[tuple[int, int], ...], passed_over: Counte
         return
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
-            passed_over["hidden"] += 1
+            passed_over[HIDDEN] += 1
         elif path.name.lower() in OF_THE_SYSTEM and path.is_dir():
-            passed_over["folder of the system, such as @eaDir"] += 1
+            passed_over[SYSTEM] += 1
         elif path.is_dir():
             yield from _files(path, (*above, here), passed_over)
         elif path.is_file():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.config import config
+from pipeline.datasets._folders import not_the_users
 from pipeline.datasets._listed import ListedConfig, ListedDataset
 from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import About, folder_of
@@ -64,6 +65,8 @@ class ClassTars(ListedDataset):
                     passed_over[member.fault] += 1
                 elif extension not in IMAGE_EXTENSIONS:
                     passed_over["no image by its extension"] += 1
+                elif reason := not_the_users(member.name):
+                    passed_over[reason] += 1
                 else:
                     source = f"{path.stem}/{printable(member.name)}"
                     yield Entry(path.stem, source, extension, (member.start, member.size))

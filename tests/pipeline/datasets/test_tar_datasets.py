@@ -97,6 +97,21 @@ def test_what_a_mac_puts_beside_a_tar_is_no_class(class_tars):
     assert dataset.listing() == before
 
 
+def test_what_a_system_puts_into_a_class_tar_is_no_image(tmp_path, picture):
+    image = picture(0, "JPEG")
+    names = (
+        "./n03_1.JPEG",
+        "./._n03_1.JPEG",
+        "@eaDir/n03_1.JPEG/SYNOPHOTO_THUMB_M.jpg",
+        ".thumbs/a.jpg",
+        "a/n03_2.JPEG",
+    )
+    write_tar(tmp_path / "n03.tar", [(name, image) for name in names])  # tar of a Mac: a ._ beside each file
+    dataset = make_dataset({"kind": "class_tars", "root": str(tmp_path)})
+    assert sorted(image.source for image in dataset.images()) == ["n03/./n03_1.JPEG", "n03/a/n03_2.JPEG"]
+    assert dataset.left_out() == {"hidden": 2, "folder of the system, such as @eaDir": 1}
+
+
 def test_no_class_tars(tmp_path):
     with pytest.raises(UserError, match=r"no \*\.tar in"):
         make_dataset({"kind": "class_tars", "root": str(tmp_path)}).check()

@@ -99,6 +99,10 @@ class Imagenet1kReal(PublishedFiles):
         super().check()
         read_real(self._real())
 
+    def looked_into(self) -> Sequence[Path]:
+        """The folder of the images, and those of the classes in it."""
+        return [self.folder(), *sorted(self.folder().glob("n*/"))]
+
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """The images that are there; the folder is the class, or the name has it, or the devkit says it."""
         folder, known, taken = self.folder(), frozenset(self.names()), dict[int, str]()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from pipeline.datasets import dataset_class
+from pipeline.datasets import dataset_class, make_dataset
 from pipeline.errors import UserError
+from pipeline.images.packing import PackJob
 from tests import published, published_judged
 from tests.published import files, found, read
 
@@ -223,6 +224,26 @@ def test_the_kept_listing_is_made_anew_when_a_list_changes(tmp_path):
     with (folder / "images.txt").open("a") as file:
         file.write("# one line more\n")
     assert read("cub200", tmp_path).fingerprint() != first
+
+
+@pytest.mark.parametrize(
+    ("kind", "images", "part"),
+    [
+        ("imagenet1k_real", "val/n*/*.JPEG", {}),
+        ("sun397", "SUN397/*/*/sun_*.jpg", {"part": "all"}),
+        ("lfw", "lfw/*/*_0002.jpg", {}),
+    ],
+)
+def test_an_image_that_came_while_packing_was_interrupted_is_seen(kind, images, part, tmp_path):
+    make(kind, tmp_path)
+    image = sorted(tmp_path.glob(images))[0]
+    image.rename(tmp_path / "later")
+    values = {"kind": kind, "root": str(tmp_path), **part}
+    PackJob(make_dataset(values), tmp_path / "packed", kind=kind, min_tars=2).prepare()
+    assert PackJob(make_dataset(values), tmp_path / "packed", kind=kind, min_tars=2).plan
+    (tmp_path / "later").rename(image)
+    with pytest.raises(UserError, match="the dataset has changed since packing began"):
+        _ = PackJob(make_dataset(values), tmp_path / "packed", kind=kind, min_tars=2).plan
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NEEDED if len(dataset_class(kind).about.sizes) > 1])

@@ -30,16 +30,30 @@ class ImageFolder(FolderDataset):
         name: str = "image_folder"
 
     def check(self) -> None:
-        """Besides, no class may lie in two parts: it would be two classes, one of them maybe seen, the other unseen."""
+        """Besides, folders of parts may be no classes, and no class may lie in two of them.
+
+        It would be two classes, one of them maybe seen, the other unseen; and a part without classes would be one.
+        """
         super().check()
-        taken = self._wanted_classes or self._selection.listing.class_names
-        first: dict[tuple[str, ...], str] = {}
-        for name in sorted(taken):
+        names = sorted(self._wanted_classes or self._selection.listing.class_names)
+        first, divided = dict[tuple[str, ...], str](), dict[tuple[str, ...], str]()
+        for name in names:
             *above, last = name.split("/")
+            for depth, folder in enumerate(above):
+                if folder.lower() in PARTS:
+                    divided.setdefault(tuple(above[:depth]), name)
             other = first.setdefault((*(folder for folder in above if folder.lower() not in PARTS), last), name)
             if other != name:
-                raise UserError(
-                    f"{self.config.name}: {name} and {other} in {self.folder()} are one class in two parts, but would "
-                    "be taken as two. Set dataset.root to the folder of one part, or link the images of all parts into "
-                    "one folder a class."
+                raise self._no_classes(f"{name} and {other} are one class in two parts, but would be taken as two")
+        for name in names:
+            *above, last = name.split("/")
+            if last.lower() in PARTS and tuple(above) in divided:
+                raise self._no_classes(
+                    f"{name} holds images beside {divided[tuple(above)]}: a part, but would be taken as a class"
                 )
+
+    def _no_classes(self, what: str) -> UserError:
+        return UserError(
+            f"{self.config.name}: in {self.folder()}, {what}. Set dataset.root to the folder of one part, or link the "
+            "images of all parts into one folder a class."
+        )

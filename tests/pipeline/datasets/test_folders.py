@@ -134,14 +134,22 @@ def test_folders_of_the_system_are_no_classes(tree, picture):
 @pytest.mark.parametrize("split", ["all", "seen", "unseen"])
 def test_a_class_in_two_parts_is_refused(tree, above, split):
     root = tree({f"{above}{part}/{name}": 1 for part in ("Train", "val") for name in ("owl", "robin", "wren")})
-    with pytest.raises(UserError, match=rf"{above}val/owl and {above}Train/owl in .* are one class in two parts"):
+    with pytest.raises(UserError, match=rf"in .*, {above}val/owl and {above}Train/owl are one class in two parts"):
         folder(root, split=split).check()
     parts = [folder(root / above / part, split=split) for part in ("Train", "val")]
     assert parts[0].class_names() == parts[1].class_names()
 
 
+@pytest.mark.parametrize("above", ["", "birds/"])
+def test_a_part_without_classes_is_no_class(tree, above):
+    root = tree({f"{above}train/{name}": 1 for name in ("owl", "robin")} | {f"{above}test": 3})
+    with pytest.raises(UserError, match=rf"in .*, {above}test holds images beside {above}train/owl: a part"):
+        folder(root).check()
+    folder(root / above / "train").check()
+
+
 def test_parts_that_share_no_class_are_no_parts(tree):
-    root = tree({"train/engine": 1, "train": 1, "test/tube": 1, "car/test": 1, "car": 1})
+    root = tree({"train/engine": 1, "test/tube": 1, "car/test": 1, "car": 1, "rail/train": 1})
     dataset = folder(root)
     dataset.check()
     assert len(dataset.class_names()) == 5

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pipeline.config import parse, to_plain
 from pipeline.datasets.base import Dataset
 from pipeline.discovery import implementation, module_of, names
+from pipeline.places import as_place
 from pipeline.settings import kind_of, parse_settings
 
 PACKAGE, WHAT = "pipeline.datasets", "dataset"
@@ -45,7 +47,16 @@ def make_dataset(values: Any, where: str = "dataset") -> Dataset:
 
 
 def where_keys_are_from(values: Any, where: str = "dataset") -> tuple[Any, ...]:
-    """Two datasets whose keys are from the same place have the same image where they have the same key."""
+    """Two datasets whose keys are from the same place have the same image where they have the same key.
+
+    Of a collection that is published as a whole any copy is the same place; of a user's own, the folder is, whichever
+    way its path leads there.
+    """
     kind, settings = kind_of(values, where, PACKAGE, WHAT)
-    collection = dataset_class(kind).collection
-    return (collection,) if collection is not None else (kind, settings.get("root"))
+    reader = dataset_class(kind)
+    if reader.collection is not None:
+        return (reader.collection,)
+    if reader.about.class_count is not None:
+        return (kind,)
+    root = as_place(settings.get("root") or ".")
+    return (kind, str(root.resolve() if isinstance(root, Path) else root))

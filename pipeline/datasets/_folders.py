@@ -11,11 +11,26 @@ from pipeline.datasets._listing import Entry
 from pipeline.errors import UserError
 from pipeline.images.grouping import IMAGE_EXTENSIONS
 
+#: Folders that a system keeps among a user's own: thumbnails, what was deleted, what was found after a crash.
+OF_THE_SYSTEM = frozenset(
+    {"@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found", "__macosx"}
+)
+HIDDEN, SYSTEM = "hidden", "folder of the system, such as @eaDir"
+
+
+def not_the_users(path: str) -> str:
+    """Why an image at ``path``, folders included, is none of a user's; "" = it is."""
+    *folders, name = (part for part in path.split("/") if part not in (".", ".."))
+    if any(part.startswith(".") for part in (*folders, name)):
+        return HIDDEN
+    return SYSTEM if any(folder.lower() in OF_THE_SYSTEM for folder in folders) else ""
+
 
 class FolderDataset(ListedDataset):
     """Every folder that directly holds images is a class, called by its path below the root (``science/astronomy``).
 
-    Symbolic links are followed, to files and to folders. Hidden files and folders are passed over.
+    Symbolic links are followed, to files and to folders. Hidden files and folders are passed over, and
+    those of the system.
     """
 
     remedy = "Set dataset.root to the folder that holds one folder a class."
@@ -33,7 +48,8 @@ class FolderDataset(ListedDataset):
         folder = self.folder()
         if not len(self):
             about = "; ".join(f"{count} × {reason}" for reason, count in self.left_out().items())
-            raise UserError(f"{self.config.name}: no images in class folders below {folder}. {about or self.advice}")
+            found = f"{about}. " if about else ""
+            raise UserError(f"{self.config.name}: no images in class folders below {folder}. {found}{self.advice}")
 
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """Walk the folders, in sorted order."""
@@ -68,6 +84,23 @@ class FolderDataset(ListedDataset):
         return status.st_dev, status.st_ino
 
 
+class FlatFolders(FolderDataset):
+    """Of collections that people unpack in many ways: the folders of the classes lie side by side, and nothing deeper.
+
+    Else a copy in a folder that is not known would have other keys and another part, and two copies twice the classes.
+    """
+
+    def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
+        """As they are found; an image that lies deeper is an error."""
+        for entry in super().find(passed_over):
+            if entry.source.count("/") > 1:
+                raise UserError(
+                    f"{self.config.name}: {self.folder()} holds {entry.source}, which is not of the form "
+                    f"<class>/<image>. Set dataset.root to the one folder whose folders are the classes. {self.advice}"
+                )
+            yield entry
+
+
 def _files(folder: Path, above: tuple[tuple[int, int], ...], passed_over: Counter[str]) -> Iterator[Path]:
     status = folder.stat()
     here = (status.st_dev, status.st_ino)
@@ -76,7 +109,9 @@ def _files(folder: Path, above: tuple[tuple[int, int], ...], passed_over: Counte
         return
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
-            passed_over["hidden"] += 1
+            passed_over[HIDDEN] += 1
+        elif path.name.lower() in OF_THE_SYSTEM and path.is_dir():
+            passed_over[SYSTEM] += 1
         elif path.is_dir():
             yield from _files(path, (*above, here), passed_over)
         elif path.is_file():

@@ -106,12 +106,14 @@ class MnistFiles(IdxDataset):
         return [
             (
                 prefix,
-                _plain_or_gz(folder / f"{prefix}-images-idx3-ubyte"),
-                _plain_or_gz(folder / f"{prefix}-labels-idx1-ubyte"),
+                _published(folder, f"{prefix}-images", "idx3-ubyte"),
+                _published(folder, f"{prefix}-labels", "idx1-ubyte"),
             )
             for prefix in PREFIXES[self.config.part]
         ]
 
 
-def _plain_or_gz(path: Path) -> Path:
-    return path if path.exists() else path.with_name(f"{path.name}.gz")
+def _published(folder: Path, name: str, kind: str) -> Path:
+    """``train-images-idx3-ubyte``; some unpackers make ``train-images.idx3-ubyte`` of it, some a folder around it."""
+    names = (f"{name}-{kind}", f"{name}.{kind}", f"{name}-{kind}/{name}-{kind}", f"{name}-{kind}.gz")
+    return next((folder / name for name in names if (folder / name).is_file()), folder / names[-1])

@@ -58,7 +58,8 @@ class ListedDataset(Dataset):
     remedy: ClassVar[str]  # how to get the source; {root} is the configured folder
     #: Whether one file of the source may be several entries (a link, a path in two rows), maybe of several classes.
     shares_files: ClassVar[bool] = True
-    #: Where below root the source may lie, the best first; root itself does as well.
+    #: Where below root the source may lie, the best first; root itself does as well, and so does a folder in a folder
+    #: of the same name, which many ways to unpack an archive make.
     inside: ClassVar[tuple[str, ...]] = ()
     _kept_in: Path | None = None  # arrays are mapped, so only a folder of this file system does
 
@@ -70,7 +71,8 @@ class ListedDataset(Dataset):
     def folder(self) -> Path:
         """The folder of the source, below root or root itself; an error where there is no root."""
         root = folder_of(self.config.root, self.config.name, self.advice)
-        return next((root / inside for inside in self.inside if (root / inside).is_dir()), root)
+        places = (root / inside / twice for inside in self.inside for twice in (Path(inside).name, "."))
+        return next((place for place in places if place.is_dir()), root)
 
     @abstractmethod
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:

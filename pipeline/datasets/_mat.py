@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.errors import UserError
 
 
@@ -24,3 +26,16 @@ def read_mat(path: Path, *names: str) -> list[Any]:
     if missing:
         raise UserError(f"{path} has no variable {', '.join(missing)}: another file of that name? Get it again.")
     return [found[name] for name in names]
+
+
+def read_structs(path: Path, name: str, *fields: str) -> list[tuple[Any, ...]]:
+    """The ``fields`` of each struct of the array ``name``.
+
+    Raises:
+        UserError: as of :func:`read_mat`, or a field is not there.
+    """
+    rows = np.atleast_1d(read_mat(path, name)[0])
+    missing = [field for field in fields if field not in (rows.dtype.names or ())]
+    if missing:
+        raise UserError(f"{path}: {name} has no {', '.join(missing)}: another file of that name? Get it again.")
+    return [tuple(row[field] for field in fields) for row in rows]

@@ -57,12 +57,17 @@ class PublishedDataset(ListedDataset):
             raise UserError(f"{self.config.name}: {folder} has no {', no '.join(missing)}. {self.advice}")
         if not len(self):
             about = "; ".join(f"{count} × {reason}" for reason, count in self.left_out().items())
-            raise UserError(f"{self.config.name}: no images are taken of {folder}. {about or self.advice}")
+            found = f"{about}. " if about else ""
+            raise UserError(f"{self.config.name}: no images are taken of {folder}. {found}{self.advice}")
 
     def fingerprint(self) -> Any:
-        """Size and time of the files that list the images."""
-        looks = [(self.folder() / name).stat() for name in self.needed()]
-        return [[look.st_size, look.st_mtime_ns] for look in looks]
+        """Size and time of the files that list the images, and of folders: their time is when a file came or went."""
+        paths = [*(self.folder() / name for name in self.needed()), *self.looked_into()]
+        return [[look.st_size, look.st_mtime_ns] for look in (path.stat() for path in paths)]
+
+    def looked_into(self) -> Sequence[Path]:
+        """Folders whose images are those that are there, and not those of a list."""
+        return ()
 
 
 class PublishedFiles(PublishedDataset):

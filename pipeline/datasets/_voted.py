@@ -7,7 +7,9 @@ the dataset (``Turkey/fold1/….png``); a label that is null was no answer. The 
 images of each fold were checked against the authors' code (github.com/Emprime/dcic: ``src/util/oracle.py`` and
 ``src/datasets``), which asserts them, not against the published archives themselves.
 
-The parts are those of URL (Kirchhof et al., 2023, their code): folds 1 and 2 validate, folds 3 to 5 test.
+The parts are those of the authors' five slices, as their README counts them: in the first, fold 1 validates, fold 2
+tests and folds 3 to 5 train. URL (Kirchhof et al., 2023) reports the test of the first: one fold, a fifth of the images
+(github.com/mkirchhof/url: ``timm/data/readers/reader_isoneannotationenough.py``).
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from pipeline.annotations import Annotations
 from pipeline.config import config
@@ -31,7 +34,7 @@ from pipeline.datasets.base import About
 from pipeline.errors import UserError
 
 VOTES = "annotations.json"
-PARTS = {"val": (1, 2), "test": (3, 4, 5), "all": (1, 2, 3, 4, 5)}
+PARTS = {"val": (1,), "test": (2,), "train": (3, 4, 5), "all": (1, 2, 3, 4, 5)}  # folds of the first slice
 ARTICLE = (
     "Schmarje, Grossmann, Zelenka, Dippel, Kiko, Oszust, Pastell, Stracke, Valros, Volkmann and Koch, Is one "
     "annotation enough? A data-centric image classification benchmark for noisy and ambiguous label estimation, "
@@ -43,8 +46,10 @@ ARTICLE = (
 class VotedConfig(ListedConfig):
     """Which of its images."""
 
-    # val: folds 1 and 2; test: folds 3 to 5, as in URL; all: every fold.
-    part: Literal["val", "test", "all"] = "test"
+    # val: fold 1; test: fold 2, as in URL; train: folds 3 to 5; all: every fold.
+    part: Literal["train", "val", "test", "all"] = "test"
+    # Which of the authors' five slices: in the second the folds are 2, 3, and 4, 5, 1; and so on in a circle.
+    partition: Annotated[int, Field(ge=1, le=5)] = 1
 
 
 class VotedDataset(PublishedFiles):
@@ -54,7 +59,8 @@ class VotedDataset(PublishedFiles):
 
     def folds(self) -> list[str]:
         """Folders of the part."""
-        return [f"fold{number}" for number in PARTS[self.config.part]]
+        turned = self.config.partition - 1
+        return sorted(f"fold{(number - 1 + turned) % 5 + 1}" for number in PARTS[self.config.part])
 
     def needed(self) -> Sequence[str]:
         """The votes and the images."""
@@ -122,7 +128,7 @@ def voted(name: str, classes: tuple[str, ...], folds: Sequence[int], licence: st
     Args:
         name: of it, and of its folder.
         classes: it has.
-        folds: how many images are in each.
+        folds: how many images are in each; the sizes of the parts are those of the first slice.
         licence: of it.
         more: further articles to cite.
     """
@@ -133,7 +139,7 @@ def voted(name: str, classes: tuple[str, ...], folds: Sequence[int], licence: st
         licence=licence,
         citation=f"{more}; {ARTICLE}" if more else ARTICLE,
         class_count=len(classes),
-        sizes={"val": sum(folds[:2]), "test": sum(folds[2:]), "all": sum(folds)},
+        sizes={part: sum(folds[number - 1] for number in of) for part, of in PARTS.items()},
     )
 
 

@@ -70,7 +70,8 @@ class Dataset(ABC):
     Config: ClassVar[type[Any]]
     about: ClassVar[About]
     #: Of collections that are published as a whole and read by several kinds: its name. The same key is the same image
-    #: then, whichever of the kinds reads it and wherever its copy lies. None: a key says where below ``root`` it lies.
+    #: then, whichever of the kinds reads it and wherever its copy lies. None: no other kind reads it; and where
+    #: :attr:`About.class_count` is not known either, a key says where below ``root`` an image lies.
     collection: ClassVar[str | None] = None
 
     def __init__(self, config: Any) -> None:

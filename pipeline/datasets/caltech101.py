@@ -28,7 +28,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from pipeline.config import config
-from pipeline.datasets._folders import FolderDataset
+from pipeline.datasets._folders import FlatFolders
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets._listing import Entry
 from pipeline.datasets._published import how_to_get, lines
@@ -40,7 +40,7 @@ LISTS = {"vtab_train": "caltech101_tfds_train.txt", "vtab_test": "caltech101_tfd
 PLACES = ("", "../")  # in the folder of the classes or beside it
 
 
-class Caltech101(FolderDataset):
+class Caltech101(FlatFolders):
     """``root`` is ``101_ObjectCategories`` or a folder that it lies in. There is no split by its authors."""
 
     about: ClassVar[About] = About(

@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.config import config
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets._listing import Entry
-from pipeline.datasets._mat import read_mat
+from pipeline.datasets._mat import read_mat, read_structs
 from pipeline.datasets._published import PublishedFiles, how_to_get, in_half, looked_up
 from pipeline.datasets.base import About
 
@@ -51,13 +51,14 @@ class Cars196(PublishedFiles):
         part: Literal["train", "test", "all"] = "test"
 
     def _together(self) -> bool:
-        return (self.folder() / TOGETHER).exists()
+        folder = self.folder()
+        return (folder / TOGETHER).exists() and ((folder / "car_ims").exists() or not (folder / META).exists())
 
     def _test(self) -> str:
         return next((name for name in TEST if (self.folder() / name).exists()), TEST[0])
 
     def needed(self) -> Sequence[str]:
-        """Of the one form if its list is there, else of the other."""
+        """Of the one form if its list is there, else of the other. Copies may have both lists, and images of one."""
         return (TOGETHER, "car_ims") if self._together() else (META, TRAIN, self._test(), "cars_train", "cars_test")
 
     def names(self) -> Sequence[str]:
@@ -83,5 +84,4 @@ class Cars196(PublishedFiles):
 
 def _annotations(path: Path, file: str, below: str) -> list[tuple[str, int]]:
     """Path below the folder and label, from 1, of each image."""
-    (rows,) = read_mat(path, "annotations")
-    return [(f"{below}{row[file]}", int(row["class"])) for row in np.atleast_1d(rows)]
+    return [(f"{below}{name}", int(label)) for name, label in read_structs(path, "annotations", file, "class")]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.config import config
+from pipeline.datasets._folders import not_the_users
 from pipeline.datasets._listed import ListedConfig, ListedDataset
 from pipeline.datasets._listing import Entry
 from pipeline.datasets.base import About, folder_of
@@ -42,7 +43,7 @@ class ClassTars(ListedDataset):
     def check(self) -> None:
         """There must be tars with images."""
         folder = folder_of(self.config.root, self.config.name, self.advice)
-        if not any(folder.glob("*.tar")):
+        if not self._tars():
             raise UserError(f"{self.config.name}: no *.tar in {folder}. {self.advice}")
         if not len(self):
             raise UserError(f"{self.config.name}: no images in the tars in {folder}. Left out: {self.left_out()}")
@@ -53,7 +54,7 @@ class ClassTars(ListedDataset):
         return [[name, look.st_size, look.st_mtime_ns] for name, look in looks]
 
     def _tars(self) -> list[Path]:
-        return sorted(self.config.root.glob("*.tar"))
+        return [path for path in sorted(self.config.root.glob("*.tar")) if not path.name.startswith(".")]
 
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """The headers of all tars."""
@@ -64,6 +65,8 @@ class ClassTars(ListedDataset):
                     passed_over[member.fault] += 1
                 elif extension not in IMAGE_EXTENSIONS:
                     passed_over["no image by its extension"] += 1
+                elif reason := not_the_users(member.name):
+                    passed_over[reason] += 1
                 else:
                     source = f"{path.stem}/{printable(member.name)}"
                     yield Entry(path.stem, source, extension, (member.start, member.size))

@@ -28,7 +28,7 @@ class Dtd(PublishedFiles):
         class_count=47,
         sizes={"train": 1_880, "val": 1_880, "test": 1_880, "all": 5_640},
     )
-    inside = ("dtd", "dtd/dtd")
+    inside = ("dtd",)
     images_in = "images"
     remedy = how_to_get(
         about,

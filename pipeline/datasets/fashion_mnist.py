@@ -40,7 +40,7 @@ class FashionMnist(MnistFiles):
         class_count=10,
         sizes={"train": 60_000, "test": 10_000, "all": 70_000},
     )
-    inside = ("usr/share/datasets/fashion-mnist",)
+    inside = ("usr/share/datasets/fashion-mnist", "FashionMNIST/raw")  # Debian's package; torchvision
     remedy = (
         "Get it without root by: apt-get download dataset-fashion-mnist && "
         "dpkg-deb -x dataset-fashion-mnist_*.deb {root}, or set dataset.root"

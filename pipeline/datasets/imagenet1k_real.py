@@ -24,9 +24,10 @@ import numpy as np
 from pipeline.annotations import Annotations
 from pipeline.class_lists import class_list
 from pipeline.config import config
+from pipeline.datasets._index import index_rows
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets._listing import Entry
-from pipeline.datasets._mat import read_mat
+from pipeline.datasets._mat import read_structs
 from pipeline.datasets._published import PublishedFiles, how_to_get, lines, looked_up
 from pipeline.datasets.base import About
 from pipeline.errors import UserError
@@ -36,12 +37,18 @@ REAL = "real.json"
 REAL_PLACES = ("", "reassessed-imagenet/", "reassessed-imagenet-master/", "../")
 DEVKIT = ("ILSVRC2012_devkit_t12/data", "../ILSVRC2012_devkit_t12/data", "data")
 META, TRUTH = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
-IMAGE = re.compile(r"(?:(n\d{8})/)?ILSVRC2012_val_(\d{8})\.JPEG")
+KAGGLE, SOLUTION = "ILSVRC/Data/CLS-LOC/val", "LOC_val_solution.csv"  # instead of the devkit
+IN_SOLUTION = ("ImageId", "PredictionString")  # WNID and box of each object, all of one class
+IMAGE = re.compile(r"(?:(n\d{8})/)?ILSVRC2012_val_(\d{8})(?:_(n\d{8}))?\.JPEG")
 IMAGES = 50_000
 
 
 class Imagenet1kReal(PublishedFiles):
-    """``root`` holds ``real.json`` and the images: in one folder a WNID, or all in one beside the devkit."""
+    """``root`` holds ``real.json`` and the images: in one folder a WNID, or all in one beside the devkit.
+
+    Kaggle's copy has its ``LOC_val_solution.csv`` for the devkit, Hugging Face's the WNID in each name
+    (``ILSVRC2012_val_00000293_n01440764.JPEG``).
+    """
 
     about: ClassVar[About] = About(
         title="ImageNet-1k validation, ReaL labels",
@@ -52,7 +59,7 @@ class Imagenet1kReal(PublishedFiles):
         class_count=1_000,
         sizes={"all": IMAGES},
     )
-    inside = ("ILSVRC2012_img_val", "val")
+    inside = ("ILSVRC2012_img_val", "val", "val_images", "validation", KAGGLE)
     remedy = how_to_get(
         about,
         f"ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz and {REAL}",
@@ -81,7 +88,7 @@ class Imagenet1kReal(PublishedFiles):
 
     def needed(self) -> Sequence[str]:
         """The new labels."""
-        return [str(self._real())]
+        return [str(self._real().absolute())]
 
     def names(self) -> Sequence[str]:
         """The WNIDs, sorted: the order that the numbers in ``real.json`` count in."""
@@ -92,31 +99,50 @@ class Imagenet1kReal(PublishedFiles):
         super().check()
         read_real(self._real())
 
+    def looked_into(self) -> Sequence[Path]:
+        """The folder of the images, and those of the classes in it."""
+        return [self.folder(), *sorted(self.folder().glob("n*/"))]
+
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
-        """The images that are there; the folder is the class, or the devkit says it."""
-        folder = self.folder()
+        """The images that are there; the folder is the class, or the name has it, or the devkit says it."""
+        folder, known, taken = self.folder(), frozenset(self.names()), dict[int, str]()
         wnids: list[str] | None = None
-        for path in sorted([*folder.glob("ILSVRC2012_val_*.JPEG"), *folder.glob("n*/ILSVRC2012_val_*.JPEG")]):
+        for path in (at for below in ("n*/", "") for at in sorted(folder.glob(f"{below}ILSVRC2012_val_*.JPEG"))):
             source = path.relative_to(folder).as_posix()
             match = IMAGE.fullmatch(source)
             if match is None or not 1 <= int(match[2]) <= IMAGES:
                 passed_over["not called as an image of the validation set"] += 1
                 continue
-            if match[1] is None:
+            other = taken.setdefault(int(match[2]), source)
+            if other != source and match[1] is None:  # a script that sorts them copied where it should have moved
+                passed_over["the same image lies in a folder of its class"] += 1
+                continue
+            if other != source:
+                raise UserError(f"{self.config.name}: {folder} has one image twice, {other} and {source}. Remove one.")
+            name = match[1] or match[3]
+            if name is None:
                 wnids = wnids or self._truth()
-            name = match[1] or (wnids or [])[int(match[2]) - 1]
+                name = wnids[int(match[2]) - 1]
+            if name not in known:
+                raise UserError(f"{self.config.name}: {folder / source}: {name} is none of the 1,000 classes.")
             yield Entry(name, source, "jpeg", (int(match[2]) - 1, 0), f"ILSVRC2012_val_{match[2]}")
 
     def _truth(self) -> list[str]:
-        """WNID of each image, by the devkit."""
+        """WNID of each image, by the devkit or by Kaggle's list."""
+        solution = self._found(SOLUTION, ("", "../" * len(Path(KAGGLE).parts)))
+        if solution is not None:
+            rows = {image: said.split()[0] for _, (image, said) in index_rows(solution, IN_SOLUTION, None)}
+            images = [f"ILSVRC2012_val_{number:08d}" for number in range(1, IMAGES + 1)]
+            if missing := [image for image in images if image not in rows]:
+                raise UserError(f"{solution} has {len(missing):,} images not, such as {missing[0]}. Get it again.")
+            return [rows[image] for image in images]
         meta, truth = (self._found(name, DEVKIT) for name in (META, TRUTH))
         if meta is None or truth is None:
             raise UserError(
                 f"{self.config.name}: the images in {self.folder()} lie in no folders of their classes, so the devkit "
                 f"must say them, but there is no {META if meta is None else TRUTH}. {self.advice}"
             )
-        (synsets,) = read_mat(meta, "synsets")
-        wnids = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in np.atleast_1d(synsets)}
+        wnids = {int(number): str(wnid) for number, wnid in read_structs(meta, "synsets", "ILSVRC2012_ID", "WNID")}
         found = [looked_up(wnids, number, "class", meta) for (number,) in lines(truth, int)]
         if len(found) != IMAGES:
             raise UserError(f"{truth} has {len(found):,} lines where {IMAGES:,} are expected. Get it again.")

@@ -10,13 +10,13 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from pipeline.config import config
-from pipeline.datasets._folders import FolderDataset
+from pipeline.datasets._folders import FlatFolders
 from pipeline.datasets._listed import ListedConfig
 from pipeline.datasets._published import how_to_get
 from pipeline.datasets.base import About
 
 
-class Lfw(FolderDataset):
+class Lfw(FlatFolders):
     """``root`` is ``lfw``, ``lfw_funneled`` or ``lfw-deepfunneled``, or the folder that one of them lies in."""
 
     about: ClassVar[About] = About(
@@ -28,7 +28,10 @@ class Lfw(FolderDataset):
         class_count=5_749,
         sizes={"all": 13_233},
     )
-    inside = ("lfw", "lfw_funneled", "lfw-deepfunneled")
+    inside = (
+        *("lfw", "lfw_funneled", "lfw-deepfunneled"),
+        *("lfw-py/lfw", "lfw-py/lfw_funneled", "lfw-py/lfw-deepfunneled"),  # torchvision's
+    )
     remedy = how_to_get(
         about,
         "lfw.tgz (or lfw-funneled.tgz, lfw-deepfunneled.tgz)",

@@ -13,7 +13,7 @@ from pipeline.datasets.base import About
 
 
 class Mnist(MnistFiles):
-    """``root`` holds the four files."""
+    """``root`` holds the four files, or ``MNIST/raw`` with them, as torchvision has it."""
 
     about: ClassVar[About] = About(
         title="MNIST",
@@ -24,6 +24,7 @@ class Mnist(MnistFiles):
         class_count=10,
         sizes={"train": 60_000, "test": 10_000, "all": 70_000},
     )
+    inside = ("MNIST/raw",)
     remedy = how_to_get(
         about,
         "the four files",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -88,6 +89,13 @@ class Sun397(PublishedFiles):
         """In the authors' order."""
         return [_class(name) for (name,) in lines(self.folder() / CLASSES, str)]
 
+    def looked_into(self) -> Sequence[Path]:
+        """The folders of the classes, if all that is there is taken."""
+        if self.config.part != "all":
+            return ()
+        paths = [self.folder() / name.lstrip("/") for (name,) in lines(self.folder() / CLASSES, str)]
+        return [path for path in paths if path.is_dir()]
+
     def find(self, passed_over: Counter[str]) -> Iterator[Entry]:
         """The images of the list, or those in the folders of the classes."""
         names = frozenset(self.names())
@@ -102,7 +110,8 @@ class Sun397(PublishedFiles):
         for name in self._list():
             yield from (source.lstrip("/") for (source,) in lines(folder / name, str))
         if self.config.part == "all":
-            yield from sorted(path.relative_to(folder).as_posix() for path in folder.rglob("sun_*.jpg"))
+            for below in self.looked_into():
+                yield from (path.relative_to(folder).as_posix() for path in sorted(below.glob("sun_*.jpg")))
 
 
 def _class(path: str) -> str:

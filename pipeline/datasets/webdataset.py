@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -69,7 +69,7 @@ class WebDataset(Dataset):
         if self.manifest is not None:
             return [root / TARS / tar.name for tar in self.manifest.tars]
         names = list(braceexpand(self.config.tars))
-        found = [sorted(root.glob(name), key=_parts) if _is_pattern(name) else [root / name] for name in names]
+        found = [sorted(_shown(root.glob(name)), key=_parts) if _is_pattern(name) else [root / name] for name in names]
         return [path for paths in found for path in paths]
 
     def check(self) -> None:
@@ -147,6 +147,11 @@ def _class_of(sample: TarSample, class_names: list[str], labels: Mapping[str, in
     except BadLabel:
         return None
     return class_names[label] if label >= 0 else None
+
+
+def _shown(paths: Iterable[Place]) -> Iterator[Place]:
+    """Without hidden files: a Mac puts ``._train-0.tar`` beside ``train-0.tar`` on disks of others."""
+    return (path for path in paths if not path.name.startswith("."))
 
 
 def _parts(path: Place) -> tuple[str, ...]:

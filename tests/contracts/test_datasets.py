@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from pipeline.annotations import load_annotations, save_annotations
-from pipeline.datasets import dataset_class, dataset_names, make_dataset
+from pipeline.datasets import dataset_class, dataset_names, make_dataset, where_keys_are_from
 from pipeline.errors import UserError
 from pipeline.images.decode import decode
 from pipeline.images.packing import PackJob, open_packed
@@ -248,3 +248,24 @@ def test_splits_where_there_are_any(dataset, kind, tmp_path):
     assert set(seen.class_names()).isdisjoint(unseen.class_names())
     assert {image.key for image in seen.images()}.isdisjoint(image.key for image in unseen.images())
     assert len(seen) + len(unseen) == len(dataset)
+
+
+def test_a_copy_of_what_is_published_is_the_same_images_wherever_it_lies(kind):
+    if dataset_class(kind).about.class_count is None:
+        pytest.skip("depends on the user's folder")
+    extra = {name: value for name, value in BUILDERS[kind][1].items() if name != "class_list"}
+    one, two = ({"kind": kind, "root": root, **extra} for root in ("/data", "/scratch/copy"))
+    assert where_keys_are_from(one) == where_keys_are_from(two)
+
+
+def test_a_folder_is_the_same_place_whichever_way_a_path_leads_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "birds").mkdir()
+    (tmp_path / "linked").symlink_to("birds")
+    places = {
+        where_keys_are_from({"kind": "image_folder", "root": root})
+        for root in ("birds", "./birds/", "other/../birds", str(tmp_path / "birds"), "linked")
+    }
+    assert len(places) == 1
+    assert where_keys_are_from({"kind": "image_folder", "root": "other"}) not in places
+    assert where_keys_are_from({"kind": "index_file", "root": "birds"}) not in places

@@ -504,7 +504,7 @@ def test_a_part_of_a_dataset_gets_the_views_that_are_asked_for_and_votes_are_kno
     monkeypatch.setattr("pipeline.report.style.DOTS", 20)
     base = make_experiment(tmp_path)
     published_judged.make_voted("turkey", tmp_path / "data/turkey", count=1)
-    turkey = check_dataset({"kind": "turkey", "root": str(tmp_path / "data/turkey")})
+    turkey = check_dataset({"kind": "turkey", "root": str(tmp_path / "data/turkey"), "part": "train"})
     evaluate = replace(
         base.stages["evaluate"],
         upstream_rows=0,

@@ -111,3 +111,45 @@ def test_a_file_that_the_system_does_not_give_is_named_and_the_others_can_be_rea
     with pytest.raises(UserError, match=r"image_folder: cats/1\.png cannot be read \(Permission denied\)"):
         list(dataset.part(place, place + 1))
     assert [image.source for image in dataset.part(place + 1, 4)] == sources[place + 1 :]
+
+
+def test_folders_of_the_system_are_no_classes(tree, picture):
+    root = tree({"cats": 2, "dogs": 1})
+    for name in (
+        "cats/@eaDir/0.png/SYNOPHOTO_THUMB_M.png",  # a thumbnail in a folder that is called as the image
+        "#recycle/cats/0.png",
+        "$RECYCLE.BIN/S-1-5/0.png",
+        "lost+found/0.png",
+        "__MACOSX/cats/0.png",
+        "__MACOSX/cats/._0.png",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(picture(0))
+    dataset = folder(root)
+    assert sorted(image.source for image in dataset.images()) == ["cats/0.png", "cats/1.png", "dogs/0.png"]
+    assert dataset.left_out() == {"folder of the system, such as @eaDir": 5}
+
+
+@pytest.mark.parametrize("above", ["", "birds/"])
+@pytest.mark.parametrize("split", ["all", "seen", "unseen"])
+def test_a_class_in_two_parts_is_refused(tree, above, split):
+    root = tree({f"{above}{part}/{name}": 1 for part in ("Train", "val") for name in ("owl", "robin", "wren")})
+    with pytest.raises(UserError, match=rf"in .*, {above}val/owl and {above}Train/owl are one class in two parts"):
+        folder(root, split=split).check()
+    parts = [folder(root / above / part, split=split) for part in ("Train", "val")]
+    assert parts[0].class_names() == parts[1].class_names()
+
+
+@pytest.mark.parametrize("above", ["", "birds/"])
+def test_a_part_without_classes_is_no_class(tree, above):
+    root = tree({f"{above}train/{name}": 1 for name in ("owl", "robin")} | {f"{above}test": 3})
+    with pytest.raises(UserError, match=rf"in .*, {above}test holds images beside {above}train/owl: a part"):
+        folder(root).check()
+    folder(root / above / "train").check()
+
+
+def test_parts_that_share_no_class_are_no_parts(tree):
+    root = tree({"train/engine": 1, "test/tube": 1, "car/test": 1, "car": 1, "rail/train": 1})
+    dataset = folder(root)
+    dataset.check()
+    assert len(dataset.class_names()) == 5

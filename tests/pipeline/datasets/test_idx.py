@@ -64,6 +64,15 @@ def test_fashion_mnist(tmp_path, arrays, inside, part, count):
     assert len(seen) == count * 7 // 10
 
 
+@pytest.mark.parametrize("name", ["{}.{}", "{0}-{1}/{0}-{1}"])
+def test_the_files_may_be_called_as_unpackers_call_them(tmp_path, arrays, name):
+    for part, values in zip((("t10k-images", "idx3-ubyte"), ("t10k-labels", "idx1-ubyte")), arrays, strict=True):
+        write(tmp_path / name.format(*part), values)
+    dataset = make_dataset({"kind": "mnist", "root": str(tmp_path)})
+    dataset.check()
+    assert len(dataset) == 30
+
+
 def test_what_is_wrong_is_said(tmp_path, arrays):
     pixels, labels = arrays
     dataset = {"kind": "fashion_mnist", "root": str(tmp_path)}

@@ -1,6 +1,7 @@
 """Datasets of which more is known than one label an image: votes, several labels, places; and held-out keys."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from pipeline.annotations import FILE as ANNOTATIONS
 from pipeline.class_lists import class_list
-from pipeline.datasets import make_dataset
+from pipeline.datasets import dataset_class, make_dataset
 from pipeline.datasets._voted import read_votes
 from pipeline.errors import UserError
 from pipeline.held_out import held_out
@@ -34,14 +35,35 @@ def known(dataset):
 def test_the_label_is_the_class_with_most_votes_and_the_votes_are_kept(tmp_path):
     published_judged.make_voted("turkey", tmp_path)
     dataset = read("turkey", tmp_path)
-    assert len(dataset) == 3 * 6  # folds 3 to 5
+    assert len(dataset) == 6  # fold 2
     assert dataset.class_names() == ["head_injury", "not_injured", "plumage_injury"]
     sources, annotations = known(dataset)
     votes = dict(zip(sources, annotations.votes_NA.tolist(), strict=True))
-    assert votes["fold3/3_00.png"] == [3, 1, 0]
-    assert votes["fold4/4_05.png"] == [1, 0, 3]
-    assert found(dataset)["fold4/4_05.png"] == "plumage_injury"
-    assert len(read("turkey", tmp_path, part="val")) == 2 * 6
+    assert votes["fold2/2_00.png"] == [3, 1, 0]
+    assert votes["fold2/2_05.png"] == [1, 0, 3]
+    assert found(dataset)["fold2/2_05.png"] == "plumage_injury"
+
+
+@pytest.mark.parametrize(
+    ("partition", "val", "test", "train"),
+    [(1, {1}, {2}, {3, 4, 5}), (2, {2}, {3}, {1, 4, 5}), (5, {5}, {1}, {2, 3, 4})],
+)
+def test_voted_parts_are_the_folds_of_a_slice(partition, val, test, train, tmp_path):
+    published_judged.make_voted("turkey", tmp_path)
+    for part, folds in {"val": val, "test": test, "train": train, "all": {1, 2, 3, 4, 5}}.items():
+        sources = found(read("turkey", tmp_path, part=part, partition=partition))
+        assert {source.partition("/")[0] for source in sources} == {f"fold{fold}" for fold in folds}
+        assert len(sources) == 6 * len(folds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "val", "test"),
+    [("treeversity1", 1820, 1912), ("benthic", 907, 955), ("pig", 1947, 2129), ("turkey", 1384, 1761)],
+)
+def test_voted_parts_have_the_sizes_that_url_draws_crops_for(kind, val, test):
+    """Its code comes with the crops of each validation and test set, in files called by the number of images."""
+    sizes = dataset_class(kind).about.sizes
+    assert (sizes["val"], sizes["test"]) == (val, test)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +124,7 @@ def test_packed_votes_that_are_gone_or_damaged_are_an_error_and_are_written_agai
     job.finish()
     path = tmp_path / "packed" / ANNOTATIONS
     whole = path.read_bytes()
-    assert packed_annotations(tmp_path / "packed").votes_NA.shape == (18, 3)
+    assert packed_annotations(tmp_path / "packed").votes_NA.shape == (6, 3)
     for content in (None, whole[:-9], whole.replace(b"plumage", b"feather")[:-1] + b"x"):
         path.unlink()
         if content is not None:
@@ -132,6 +154,56 @@ def test_both_layouts_of_imagenet_give_the_same(tmp_path):
     (tmp_path / "two/ILSVRC2012_devkit_t12/data/meta.mat").unlink()
     with pytest.raises(UserError, match=r"there is no meta\.mat"):
         read("imagenet1k_real", tmp_path / "two")
+
+
+def test_images_that_are_called_by_their_class_need_no_devkit(tmp_path):
+    published_judged.make_imagenet1k_real(tmp_path)
+    before = read("imagenet1k_real", tmp_path)
+    expected = [(image.key, image.class_name, image.data) for image in before.images()]
+    for path in list((tmp_path / "val").rglob("*.JPEG")):  # as Hugging Face's archive has them
+        path.rename(tmp_path / "val" / f"{path.stem}_{path.parent.name}.JPEG")
+    after = read("imagenet1k_real", tmp_path)
+    assert [(image.key, image.class_name, image.data) for image in after.images()] == expected
+    named = next((tmp_path / "val").glob("*.JPEG"))
+    named.rename(named.with_name("ILSVRC2012_val_00000001_n00000001.JPEG"))
+    with pytest.raises(UserError, match="n00000001 is none of the 1,000 classes"):
+        read("imagenet1k_real", tmp_path)
+
+
+@pytest.mark.parametrize("place", ["", "ILSVRC/Data/CLS-LOC/val"])
+def test_kaggles_copy_needs_no_devkit(place, tmp_path):
+    published_judged.make_imagenet1k_real(tmp_path)
+    expected = [(image.key, image.class_name, image.data) for image in read("imagenet1k_real", tmp_path).images()]
+    images = tmp_path / "ILSVRC/Data/CLS-LOC/val"
+    images.mkdir(parents=True)
+    for path in (tmp_path / "val").rglob("*.JPEG"):
+        path.rename(images / path.name)
+    shutil.rmtree(tmp_path / "val")
+    wnids = class_list("imagenet1k", "here")
+    rows = [f"ILSVRC2012_val_{n:08d},{wnids[n % 3]} 85 1 499 272 {wnids[n % 3]} 1 1 2 2 " for n in range(50_000, 0, -1)]
+    published.text(tmp_path / "LOC_val_solution.csv", "ImageId,PredictionString", *rows)
+    (tmp_path / "real.json").rename(tmp_path / place / "real.json")
+    dataset = read("imagenet1k_real", tmp_path / place)
+    assert [(image.key, image.class_name, image.data) for image in dataset.images()] == expected
+    published.text(tmp_path / "LOC_val_solution.csv", "ImageId,PredictionString", *rows[1:])
+    with pytest.raises(UserError, match="has 1 images not, such as ILSVRC2012_val_00050000"):
+        read("imagenet1k_real", tmp_path / place)
+
+
+def test_an_image_that_was_copied_into_the_folder_of_its_class_counts_once(tmp_path, monkeypatch):
+    published_judged.make_imagenet1k_real(tmp_path)
+    monkeypatch.chdir(tmp_path)  # a root that is not absolute
+    before = read("imagenet1k_real", ".").listing()
+    paths = list((tmp_path / "val").rglob("*.JPEG"))
+    for path in paths:
+        shutil.copy(path, tmp_path / "val")
+    dataset = read("imagenet1k_real", ".")
+    assert dataset.listing() == before
+    assert dataset.left_out() == {"the same image lies in a folder of its class": 6}
+    other = next(path.parent for path in paths if path.parent != paths[0].parent)
+    shutil.copy(paths[0], other)
+    with pytest.raises(UserError, match=r"has one image twice, n\d+/.*\.JPEG and n\d+/.*\.JPEG\. Remove one"):
+        read("imagenet1k_real", ".")
 
 
 def test_images_that_share_a_new_label_are_relevant_and_one_without_is_not_judged(tmp_path):

@@ -1,14 +1,19 @@
 """Datasets read from the files that their authors publish, on small copies of that layout."""
 
 import re
+import shutil
 from collections import Counter
+from functools import partial
 
+import numpy as np
 import pytest
+from scipy.io import savemat
 
-from pipeline.datasets import dataset_class
+from pipeline.datasets import dataset_class, make_dataset
 from pipeline.errors import UserError
+from pipeline.images.packing import PackJob
 from tests import published, published_judged
-from tests.published import found, read
+from tests.published import files, found, read
 
 #: kind → what must be said is missing in a folder that is empty
 NEEDED = {
@@ -68,6 +73,49 @@ def test_root_may_be_the_folder_itself(kind, tmp_path):
     assert list(read(kind, folder).images()) == list(read(kind, tmp_path).images())
 
 
+#: kind → where a copy may lie below root: as torchvision unpacks it, or a mirror
+PLACES = {
+    "caltech101": ("caltech101/101_ObjectCategories", "caltech-101/101_ObjectCategories"),
+    "cars196": ("stanford_cars",),
+    "cub200": ("CUB_200_2011/CUB_200_2011",),
+    "dtd": ("dtd/dtd",),
+    "fashion_mnist": ("FashionMNIST/raw",),
+    "flowers102": ("flowers-102",),
+    "lfw": ("lfw-py/lfw", "lfw-py/lfw_funneled", "lfw-deepfunneled/lfw-deepfunneled"),
+    "mnist": ("MNIST/raw",),
+    "oxford_pets": ("oxford-iiit-pet",),
+    "sop": ("Stanford_Online_Products/Stanford_Online_Products",),
+}
+
+
+@pytest.mark.parametrize(("kind", "place"), [(kind, place) for kind in PLACES for place in PLACES[kind]])
+def test_root_may_be_the_folder_that_others_unpacked_it_in(kind, place, tmp_path):
+    (tmp_path / "made").mkdir()
+    folder = (published.make_mnist if kind == "fashion_mnist" else partial(make, kind))(tmp_path / "made")
+    (tmp_path / "root" / place).parent.mkdir(parents=True)
+    folder.rename(tmp_path / "root" / place)
+    one, two = read(kind, tmp_path / "root"), read(kind, tmp_path / "root" / place)
+    assert list(one.images()) == list(two.images())
+
+
+@pytest.mark.parametrize("kind", ["caltech101", "lfw"])
+def test_two_copies_are_not_taken_as_twice_the_classes(kind, tmp_path):
+    folder = make(kind, tmp_path)
+    shutil.copytree(folder, tmp_path / "faces/cropped")
+    folder.rename(tmp_path / "faces/whole")
+    with pytest.raises(UserError, match=r"holds faces/cropped/.*not of the form <class>/<image>\. Set dataset\.root"):
+        read(kind, tmp_path)
+    assert read(kind, tmp_path / "faces/cropped").listing() == read(kind, tmp_path / "faces/whole").listing()
+
+
+def test_an_archive_that_is_still_packed_is_told_what_is_expected(tmp_path):
+    files(tmp_path, ["caltech-101/101_ObjectCategories.tar.gz"])
+    with pytest.raises(
+        UserError, match=r"1 × no image by its extension\. Expected there: 101_ObjectCategories/<class>"
+    ):
+        read("caltech101", tmp_path)
+
+
 @pytest.mark.parametrize("kind", NEEDED)
 def test_an_article_is_cited_and_the_parts_add_up(kind):
     about = dataset_class(kind).about
@@ -104,9 +152,20 @@ def test_cars196_in_two_folders_has_the_classes_of_that_in_one(tmp_path):
     assert one.class_names() == two.class_names() == list(published.CARS)  # the authors' order
     assert found(one)["car_ims/000003.jpg"] == found(two)["cars_test/00003.jpg"] == "Acura RL Sedan 2012"
     assert len(two) == 2 * len(one) == 32
+    shutil.copy(tmp_path / "one/cars_annos.mat", tmp_path / "two/stanford_cars")  # the list of the other form beside it
+    assert found(read("cars196", tmp_path / "two", part="all")) == found(two)
     (tmp_path / "two/stanford_cars/cars_test_annos_withlabels.mat").unlink()
     with pytest.raises(UserError, match=r"stanford_cars has no cars_test_annos_withlabels\.mat\."):
         read("cars196", tmp_path / "two")
+
+
+def test_a_test_half_of_cars196_without_labels_is_refused(tmp_path):
+    folder = published.make_cars196_in_two(tmp_path)
+    rows = np.zeros((1, 2), [("bbox_x1", float), ("fname", object)])  # cars_test_annos.mat of the devkit
+    rows["fname"] = "00001.jpg"
+    savemat(folder / "cars_test_annos_withlabels.mat", {"annotations": rows})
+    with pytest.raises(UserError, match=r"withlabels\.mat: annotations has no class: another file of that name"):
+        read("cars196", tmp_path)
 
 
 def test_sop_is_called_by_sort_and_number(tmp_path):
@@ -165,6 +224,26 @@ def test_the_kept_listing_is_made_anew_when_a_list_changes(tmp_path):
     with (folder / "images.txt").open("a") as file:
         file.write("# one line more\n")
     assert read("cub200", tmp_path).fingerprint() != first
+
+
+@pytest.mark.parametrize(
+    ("kind", "images", "part"),
+    [
+        ("imagenet1k_real", "val/n*/*.JPEG", {}),
+        ("sun397", "SUN397/*/*/sun_*.jpg", {"part": "all"}),
+        ("lfw", "lfw/*/*_0002.jpg", {}),
+    ],
+)
+def test_an_image_that_came_while_packing_was_interrupted_is_seen(kind, images, part, tmp_path):
+    make(kind, tmp_path)
+    image = sorted(tmp_path.glob(images))[0]
+    image.rename(tmp_path / "later")
+    values = {"kind": kind, "root": str(tmp_path), **part}
+    PackJob(make_dataset(values), tmp_path / "packed", kind=kind, min_tars=2).prepare()
+    assert PackJob(make_dataset(values), tmp_path / "packed", kind=kind, min_tars=2).plan
+    (tmp_path / "later").rename(image)
+    with pytest.raises(UserError, match="the dataset has changed since packing began"):
+        _ = PackJob(make_dataset(values), tmp_path / "packed", kind=kind, min_tars=2).plan
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NEEDED if len(dataset_class(kind).about.sizes) > 1])
@@ -280,6 +359,13 @@ def test_sun397_takes_lists_in_it_beside_it_or_in_a_folder(tmp_path):
     published.text(folder / "ClassName.txt", "/a/abbey")
     with pytest.raises(UserError, match=r"has no class bakery/shop, in which b/bakery/shop/sun_bb0.jpg lies"):
         read("sun397", tmp_path)
+
+
+def test_sun397_takes_what_lies_in_the_folders_of_its_classes(tmp_path):
+    folder = published.make_sun397(tmp_path)
+    before = found(read("sun397", tmp_path, part="all"))
+    files(folder, ["b/bakery/shop/@eaDir/sun_aa0.jpg", "b/bakery/shop/.thumbnails/sun_aa0.jpg", "x/sun_aa0.jpg"])
+    assert found(read("sun397", tmp_path, part="all")) == before
 
 
 def test_lfw_takes_people_with_two_photographs(tmp_path):

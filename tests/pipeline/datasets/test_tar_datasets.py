@@ -89,6 +89,29 @@ def test_a_broken_class_tar_is_named(class_tars):
         make_dataset({"kind": "class_tars", "root": str(class_tars)}).check()
 
 
+def test_what_a_mac_puts_beside_a_tar_is_no_class(class_tars):
+    before = make_dataset({"kind": "class_tars", "root": str(class_tars)}).listing()
+    (class_tars / "._n01.tar").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X" + bytes(4000))
+    dataset = make_dataset({"kind": "class_tars", "root": str(class_tars)})
+    dataset.check()
+    assert dataset.listing() == before
+
+
+def test_what_a_system_puts_into_a_class_tar_is_no_image(tmp_path, picture):
+    image = picture(0, "JPEG")
+    names = (
+        "./n03_1.JPEG",
+        "./._n03_1.JPEG",
+        "@eaDir/n03_1.JPEG/SYNOPHOTO_THUMB_M.jpg",
+        ".thumbs/a.jpg",
+        "a/n03_2.JPEG",
+    )
+    write_tar(tmp_path / "n03.tar", [(name, image) for name in names])  # tar of a Mac: a ._ beside each file
+    dataset = make_dataset({"kind": "class_tars", "root": str(tmp_path)})
+    assert sorted(image.source for image in dataset.images()) == ["n03/./n03_1.JPEG", "n03/a/n03_2.JPEG"]
+    assert dataset.left_out() == {"hidden": 2, "folder of the system, such as @eaDir": 1}
+
+
 def test_no_class_tars(tmp_path):
     with pytest.raises(UserError, match=r"no \*\.tar in"):
         make_dataset({"kind": "class_tars", "root": str(tmp_path)}).check()
@@ -123,6 +146,13 @@ def test_patterns(tars, pattern, names):
     dataset = make_dataset({**tars, "tars": pattern})
     dataset.check()
     assert [path.name for path in dataset.tars()] == names
+
+
+@pytest.mark.parametrize("pattern", ["*.tar", "*train-*.tar"])
+def test_what_a_mac_puts_beside_a_tar_is_no_tar(tars, pattern):
+    before = make_dataset({**tars, "tars": pattern}).tars()
+    (Path(tars["root"]) / "._train-0.tar").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X" + bytes(4000))
+    assert make_dataset({**tars, "tars": pattern}).tars() == before
 
 
 def test_samples(tars):

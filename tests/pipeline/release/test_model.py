@@ -120,6 +120,23 @@ def test_what_the_caller_has_set_for_other_networks_changes_nothing(release, ima
         assert [torch.equal(one, other) for one, other in zip(wanted, found, strict=True)] == [True, True]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_pixels_are_normalised_in_float32_whatever_the_default_is(release, images, dtype):
+    imagenets = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}  # no sums of powers of two
+    model = load_model(release(backbone={**BACKBONE, **imagenets}))
+    wanted, prepared = model(images), model.preprocess(images[0])
+    torch.set_default_dtype(dtype)
+    try:
+        found, again = model(images), model.preprocess(images[0])
+        as_floats = model(torch.stack([model.preprocess(image) for image in images]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert again.dtype == torch.float32
+    assert torch.equal(again, prepared)
+    for one, other in zip([*wanted, *wanted], [*found, *as_floats], strict=True):
+        assert torch.equal(one, other)
+
+
 def test_moving_it_changes_nothing(release, images):
     model = load_model(release())
     wanted = model(images)

@@ -133,17 +133,19 @@ def load_head(folder: Place) -> Head:
 
 
 def _summary(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Summary:
+    # copies, which the head may keep: the tensors of a released model are a view of its file, which someone may overwrite
+    own = {name: value.clone() for name, value in tensors.items() if name.startswith("summary.")}
     classifier = None
-    if "summary.classifier.weight_CD" in tensors:
+    if "summary.classifier.weight_CD" in own:
         classifier = LinearClassifier(
-            weight_CD=tensors["summary.classifier.weight_CD"], bias_C=tensors["summary.classifier.bias_C"]
+            weight_CD=own["summary.classifier.weight_CD"], bias_C=own["summary.classifier.bias_C"]
         )
     return Summary(
         width=plain["width"],
         rows=plain["rows"],
         num_classes=plain["num_classes"],
         class_names=tuple(plain["class_names"]),
-        mean_D=tensors.get("summary.mean_D"),
+        mean_D=own.get("summary.mean_D"),
         scale=plain["scale"],
         classifier=classifier,
     )

@@ -7,6 +7,7 @@ from pipeline.backbones import make_backbone
 from pipeline.errors import UserError
 from pipeline.heads import head_names
 from pipeline.images.decode import decode
+from pipeline.release.bundle import WEIGHTS
 from pipeline.release.model import load_model
 from pipeline.training.checkpoints import load_head
 from tests.pipeline.release.conftest import BACKBONE
@@ -159,6 +160,17 @@ def test_every_head_can_be_released(release, images, kind, tmp_path):
     for name, value_B in scores.items():
         assert torch.equal(value_B, wanted.uncertainty[name].float())
     assert torch.equal(model(images).uncertainty, scores[wanted.primary])
+
+
+@pytest.mark.parametrize("kind", head_names())
+def test_a_file_that_is_overwritten_in_place_changes_no_loaded_model(release, images, kind):
+    folder = release(head={"kind": kind})
+    model = load_model(folder)
+    wanted = model.scores(images)
+    with (folder / WEIGHTS).open("r+b") as file:  # as `cp` writes a newer release over it; what is mapped changes
+        file.write(b"\xff" * (folder / WEIGHTS).stat().st_size)
+    found = model.scores(images)
+    assert all(torch.equal(found[name], value_B) for name, value_B in wanted.items())
 
 
 def test_it_says_what_it_is(release):

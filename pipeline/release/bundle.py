@@ -109,6 +109,12 @@ def verify_bundle(folder: Path) -> list[str]:
     return wrong
 
 
+def how_to_load(values: Mapping[str, Any]) -> str:
+    """The call that loads a bundle whose backbone, of these ``values``, comes from a file that it does not carry."""
+    trusted = ", trusted=True" if "trusted" in values else ""  # torch reads such a file with pickle
+    return f"hedgerow.load(…, backbone_weights=<file>{trusted})"
+
+
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies on the CPU: tied weights share memory, which safetensors refuses."""
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pipeline.release.bundle import how_to_load
 from pipeline.report.escape import markdown
 from pipeline.report.table import as_markdown
 
@@ -86,7 +87,7 @@ def _where(backbone: Mapping[str, Any]) -> str:
         return f"drawn at random from seed {values['seed']}"
     if kind == "ours":
         return "comes with Hedgerow"
-    return f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`"
+    return f"not here: get `{values['path']}` and load with `{how_to_load(values)}`"
 
 
 def _environment() -> Environment:

@@ -133,7 +133,7 @@ def load_head(folder: Place) -> Head:
 
 
 def _summary(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Summary:
-    # copies, which the head may keep: the tensors of a released model are a view of its file, which someone may overwrite
+    # copies, which a head may keep: the tensors of a released model are views of its file, which may be overwritten
     own = {name: value.clone() for name, value in tensors.items() if name.startswith("summary.")}
     classifier = None
     if "summary.classifier.weight_CD" in own:

@@ -143,3 +143,12 @@ def test_it_says_so_of_backbones_of_every_source(config, backbone, said):
     """Each source has settings of its own: no value of another is asked for."""
     config["backbone"]["values"] = to_plain(parse_backbone(backbone))
     assert said in model_card(config, folder_name="model")
+
+
+def test_a_file_that_is_read_with_pickle_is_said_to_be(config):
+    assert "reads no pickle.\n" in model_card(config, folder_name="model")
+    backbone = {"source": "export", "path": "net.pt2", "trusted": True, **FACTS}
+    config["backbone"]["values"] = to_plain(parse_backbone(backbone))
+    card = model_card(config, folder_name="model")
+    assert "load with `hedgerow.load(…, backbone_weights=<file>, trusted=True)`" in card
+    assert "reads no pickle but one: torch reads the file of\nthe backbone with it" in card

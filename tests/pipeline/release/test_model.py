@@ -1,3 +1,7 @@
+import pickle
+from collections import deque
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +14,7 @@ from pipeline.images.decode import decode
 from pipeline.release.bundle import WEIGHTS
 from pipeline.release.model import load_model
 from pipeline.training.checkpoints import load_head
+from tests.pipeline.backbones.test_files import saved
 from tests.pipeline.release.conftest import BACKBONE
 
 
@@ -171,6 +176,63 @@ def test_a_file_that_is_overwritten_in_place_changes_no_loaded_model(release, im
         file.write(b"\xff" * (folder / WEIGHTS).stat().st_size)
     found = model.scores(images)
     assert all(torch.equal(found[name], value_B) for name, value_B in wanted.items())
+
+
+def test_workers_of_a_data_loader_get_the_preprocessing_and_no_network(release, images):
+    model = load_model(release())
+    sent = pickle.dumps(model.preprocess)
+    assert len(sent) < 1000
+    assert torch.equal(pickle.loads(sent)(images[0]), model.preprocess(images[0]))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [(np.zeros((5, 5, 3), np.uint8), "ndarray"), (torch.zeros(3, 5, 5), "Tensor"), (["a.png"], "list"), (b"", "bytes")],
+)
+def test_what_cannot_be_preprocessed_is_told_what_can(release, given, kind):
+    with pytest.raises(UserError, match=rf"takes one path or PIL image, not {kind}\. .*PIL\.Image\.fromarray"):
+        load_model(release()).preprocess(given)
+
+
+def test_a_sequence_without_slices_is_a_list_too(release, images):
+    model = load_model(release())
+    model.batch_size = 2
+    assert torch.equal(model(deque(images)).embedding, model(images).embedding)
+
+
+def test_it_is_not_compiled_where_it_is_loaded(release):
+    model = load_model(release(backbone={**BACKBONE, "compile": "on"}))
+    assert model.backbone.describe()["compile"] is False
+
+
+def test_a_network_in_a_file_is_moved_too(release, tmp_path):
+    _, values = saved("torchscript", "vector", tmp_path)
+    path = Path(values["path"])
+    model = load_model(release(backbone=values, carried=False), backbone_weights=path)
+    image = Image.new("RGB", (10, 10), "red")
+    wanted = model(image)
+    assert torch.equal(model.to("cpu")(image).uncertainty, wanted.uncertainty)
+    path.unlink()
+    with pytest.raises(UserError, match="no file at"):
+        model.to("cpu")
+    assert torch.equal(model(image).uncertainty, wanted.uncertainty)  # as it was
+
+
+def test_a_file_is_compared_before_it_is_opened_and_a_pickle_read_for_those_who_say_so(release, tmp_path, monkeypatch):
+    _, values = saved("export", "vector", tmp_path)
+    bundle, path = release(backbone=values, carried=False), Path(values["path"])
+    with pytest.raises(UserError, match=r"Get the file vector\.pt2 and load .*<file>, trusted=True\)"):
+        load_model(bundle)
+    model = load_model(bundle, backbone_weights=path, trusted=True)
+    assert model(Image.new("RGB", (10, 10))).uncertainty.shape == (1,)
+    monkeypatch.setattr(torch.export, "load", None)
+    with pytest.raises(UserError, match="with pickle, which runs the code in it"):
+        load_model(bundle, backbone_weights=path)
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(UserError, match=r"has other weights than .* Get the file vector\.pt2"):
+        load_model(bundle, backbone_weights=path, trusted=True)
+    with pytest.raises(UserError, match=r"^backbone_weights: no file at .*absent"):
+        load_model(bundle, backbone_weights=tmp_path / "absent", trusted=True)
 
 
 def test_it_says_what_it_is(release):

@@ -57,7 +57,8 @@ def save_head(
     if head.needs.classifier and summary.classifier is not None:
         tensors["summary.classifier.weight_CD"] = summary.classifier.weight_CD
         tensors["summary.classifier.bias_C"] = summary.classifier.bias_C
-    data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    # copies: a head may hold one tensor by two names, or one of the summary's, and safetensors takes no shared memory
+    data = save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
     write_bytes(folder / WEIGHTS, data)
     record = {
         "format": 1,

@@ -15,10 +15,10 @@ from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
 from pipeline.fetching import local_copy
-from pipeline.files import temporary_folder
+from pipeline.files import read_json, temporary_folder
 from pipeline.places import LocalPath, Place
 from pipeline.progress import Progress
-from pipeline.release.bundle import CONFIG, Bundle, verify_bundle, write_bundle
+from pipeline.release.bundle import CONFIG, Bundle, how_to_load, verify_bundle, write_bundle
 from pipeline.release.licence import Include, Licence, backbone_licence
 from pipeline.sealed import read_open
 from pipeline.training.sweep import points, seed_folder
@@ -242,9 +242,12 @@ class Release(Stage):
 
     def summary(self) -> list[str]:
         """Where the model is, and the lines that load it."""
+        load = how_to_load(
+            self.bundle, read_json(self.bundle / CONFIG)["backbone"], self.experiment.backbone.get("path")
+        )
         return [
             f"release: {self.bundle}",
             "  import hedgerow",
-            f'  model = hedgerow.load("{self.bundle}")',
+            f"  model = {load}",
             "  embedding, uncertainty = model(images)",
         ]

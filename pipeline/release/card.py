@@ -69,7 +69,7 @@ def model_card(config: Mapping[str, Any], *, folder_name: str) -> str:
         downstream=shown,
         table=as_markdown([*shown, *(result for result in results if result["role"] != "downstream")]),
         check=config["self_check"],
-        folder_name=folder_name,
+        load=how_to_load(folder_name, config["backbone"]),
     )
 
 
@@ -87,7 +87,7 @@ def _where(backbone: Mapping[str, Any]) -> str:
         return f"drawn at random from seed {values['seed']}"
     if kind == "ours":
         return "comes with Hedgerow"
-    return f"not here: get `{values['path']}` and load with `{how_to_load(values)}`"
+    return f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`"
 
 
 def _environment() -> Environment:

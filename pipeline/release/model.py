@@ -175,7 +175,7 @@ def load_model(
     bundle = read_bundle(folder)
     try:
         with _our_device(), _float32():
-            head = restore_head(bundle.config["head"], bundle.tensors)
+            head = _head(folder, bundle)
             backbone = _backbone(folder, bundle, device, backbone_weights, trusted)
     except (KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"{folder}: the bundle is whole, but does not fit this Hedgerow ({error}).") from error
@@ -198,6 +198,16 @@ def _our_device() -> AbstractContextManager[Any]:
     """Tensors are made on the CPU, as everywhere here, also where the caller has set another default device."""
     here = torch.device("cpu")
     return nullcontext() if torch.get_default_device() == here else here
+
+
+def _head(folder: Path, bundle: Bundle) -> Head:
+    try:
+        return restore_head(bundle.config["head"], bundle.tensors)
+    except UserError as error:
+        raise UserError(
+            f"{folder}: this Hedgerow cannot make its head: {error} Load it with the Hedgerow that released it; a head "
+            "that is not part of Hedgerow is a file of whoever released it, which belongs into pipeline/heads."
+        ) from error
 
 
 def _backbone(
@@ -225,14 +235,15 @@ def _file(folder: Path, facts: Mapping[str, Any], weights: Path | None, trusted:
     if weights is None:
         raise UserError(
             f"{folder}: the bundle does not carry the weights of its backbone {facts['name']}. Get the file "
-            f"{values['path']} and load with {how_to_load(values)}; its SHA-256 must be {facts['weights_sha256']}."
+            f"{values['path']} and load with {how_to_load(folder, facts)}; its SHA-256 must be "
+            f"{facts['weights_sha256']}."
         )
     if not weights.is_file():
         raise UserError(f"backbone_weights: no file at {weights}.")
     if "trusted" in values and not trusted:  # whoever loads it says so, not whoever released it
         raise UserError(
             f"{folder}: torch reads {weights} with pickle, which runs the code in it. If you made the file or trust "
-            f"whoever did, load with {how_to_load(values)}."
+            f"whoever did, load with {how_to_load(folder, facts, weights)}."
         )
     found = network_class(values).file_sha256(weights)
     if found != facts["weights_sha256"]:

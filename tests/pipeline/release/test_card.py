@@ -123,8 +123,11 @@ def test_it_says_how_the_backbone_is_had(config, weights, said):
     changed = copy.deepcopy(config)
     changed["backbone"]["values"].update(package=None, **weights)
     assert said in model_card(changed, folder_name="model")
+    more = ', backbone_weights="vit.npz"' if "path" in weights else ""
+    assert f'\nmodel = hedgerow.load("model"{more})\n' in model_card(changed, folder_name="model")
     changed["backbone"]["carried"] = True
     assert "carried in this bundle" in model_card(changed, folder_name="model")
+    assert '\nmodel = hedgerow.load("model")\n' in model_card(changed, folder_name="model")
 
 
 FACTS = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3, "crop": 1.0, "interpolation": "bicubic"}
@@ -150,5 +153,5 @@ def test_a_file_that_is_read_with_pickle_is_said_to_be(config):
     backbone = {"source": "export", "path": "net.pt2", "trusted": True, **FACTS}
     config["backbone"]["values"] = to_plain(parse_backbone(backbone))
     card = model_card(config, folder_name="model")
-    assert "load with `hedgerow.load(…, backbone_weights=<file>, trusted=True)`" in card
+    assert '\nmodel = hedgerow.load("model", backbone_weights="net.pt2", trusted=True)\n' in card
     assert "reads no pickle but one: torch reads the file of\nthe backbone with it" in card

@@ -221,7 +221,7 @@ def test_a_network_in_a_file_is_moved_too(release, tmp_path):
 def test_a_file_is_compared_before_it_is_opened_and_a_pickle_read_for_those_who_say_so(release, tmp_path, monkeypatch):
     _, values = saved("export", "vector", tmp_path)
     bundle, path = release(backbone=values, carried=False), Path(values["path"])
-    with pytest.raises(UserError, match=r"Get the file vector\.pt2 and load .*<file>, trusted=True\)"):
+    with pytest.raises(UserError, match=r"Get the file vector\.pt2 and load .*\"vector\.pt2\", trusted=True\)"):
         load_model(bundle)
     model = load_model(bundle, backbone_weights=path, trusted=True)
     assert model(Image.new("RGB", (10, 10))).uncertainty.shape == (1,)
@@ -233,6 +233,13 @@ def test_a_file_is_compared_before_it_is_opened_and_a_pickle_read_for_those_who_
         load_model(bundle, backbone_weights=path, trusted=True)
     with pytest.raises(UserError, match=r"^backbone_weights: no file at .*absent"):
         load_model(bundle, backbone_weights=tmp_path / "absent", trusted=True)
+
+
+def test_a_head_that_is_not_here_is_said_to_be_missing_from_the_bundles_hedgerow(release, monkeypatch):
+    bundle = release()
+    monkeypatch.setattr("pipeline.heads.PACKAGE", "tests.toy_heads")
+    with pytest.raises(UserError, match=r"^.*model: this Hedgerow cannot make its head: unknown head .*pipeline/heads"):
+        load_model(bundle)
 
 
 def test_it_says_what_it_is(release):

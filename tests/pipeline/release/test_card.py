@@ -148,6 +148,14 @@ def test_it_says_so_of_backbones_of_every_source(config, backbone, said):
     assert said in model_card(config, folder_name="model")
 
 
+def test_a_source_of_ones_own_brings_its_weights(config):
+    """As docs/backbones.md says: one new file, with whatever settings it takes."""
+    config["backbone"]["values"] = {"source": "colours", "grid": 4}
+    card = model_card(config, folder_name="model")
+    assert "| weights of the backbone | come with the backbone source `colours`;" in card
+    assert '\nmodel = hedgerow.load("model")\n' in card
+
+
 def test_a_file_that_is_read_with_pickle_is_said_to_be(config):
     assert "reads no pickle.\n" in model_card(config, folder_name="model")
     backbone = {"source": "export", "path": "net.pt2", "trusted": True, **FACTS}

@@ -235,10 +235,20 @@ def test_a_file_is_compared_before_it_is_opened_and_a_pickle_read_for_those_who_
         load_model(bundle, backbone_weights=tmp_path / "absent", trusted=True)
 
 
-def test_a_head_that_is_not_here_is_said_to_be_missing_from_the_bundles_hedgerow(release, monkeypatch):
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        ("pipeline.heads.PACKAGE", "its head: unknown head .* belongs into pipeline/heads"),
+        (
+            "pipeline.release.model.SOURCES",
+            "its backbone: unknown backbone source 'timm'.* belongs into tests/toy_heads",
+        ),
+    ],
+)
+def test_what_is_not_here_is_said_to_be_a_file_of_whoever_released_it(release, monkeypatch, package, said):
     bundle = release()
-    monkeypatch.setattr("pipeline.heads.PACKAGE", "tests.toy_heads")
-    with pytest.raises(UserError, match=r"^.*model: this Hedgerow cannot make its head: unknown head .*pipeline/heads"):
+    monkeypatch.setattr(package, "tests.toy_heads")
+    with pytest.raises(UserError, match=rf"^{bundle}: this Hedgerow cannot make {said}"):
         load_model(bundle)
 
 

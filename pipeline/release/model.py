@@ -225,6 +225,11 @@ def _backbone(
         return make_backbone(values, carried=bundle.part("backbone"))
     if values.get("path") is not None:
         return make_backbone({**values, **_file(folder, facts, weights, trusted)})
+    if weights is not None:
+        raise UserError(
+            f"{folder}: backbone_weights: the weights of {facts['name']} come from no file, so {weights} would not be "
+            "read. The model card says where they come from; leave backbone_weights out."
+        )
     backbone = make_backbone(values)
     if backbone.weights_sha256 != facts["weights_sha256"]:
         raise UserError(

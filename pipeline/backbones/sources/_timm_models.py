@@ -94,7 +94,8 @@ def _create(config: TimmNetwork.Config, *, pretrained: bool) -> nn.Module:
             raise
         raise UserError(
             f"backbone: the pretrained weights of '{config.model}' cannot be had ({str(error).splitlines()[0]}). "
-            "Where there is no network, copy the file here and set backbone.weights=file backbone.path=<file>."
+            "Where there is no network, copy the file here and set backbone.weights=file backbone.path=<file>; or, for "
+            "a released model, copy ~/.cache/huggingface here from a machine that has loaded it."
         ) from error
     return model
 

@@ -288,6 +288,8 @@ def test_a_backbone_that_is_not_carried_is_made_and_compared(release, images, mo
     carried, lean = load_model(release()), release("lean", carried=False)
     model = load_model(lean)
     assert torch.equal(model(images).embedding, carried(images).embedding)
+    with pytest.raises(UserError, match=r"come from no file, so vit\.safetensors would not be read"):
+        load_model(lean, backbone_weights=Path("vit.safetensors"))
     monkeypatch.setattr(
         "pipeline.release.model.make_backbone", lambda values: make_backbone({**values, "seed": values["seed"] + 1})
     )

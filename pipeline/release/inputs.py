@@ -2,7 +2,7 @@
 
 | given | taken as |
 |---|---|
-| path, PIL image, or a sequence of them | encoded or decoded images of any mode and size, preprocessed one by one |
+| path, PIL image, or a sequence of them | encoded or decoded images (docs/inputs.md), preprocessed one by one |
 | uint8 array or tensor, (B, H, W, 3) or (B, 3, H, W) | RGB pixels of any size, preprocessed one by one |
 | floating-point array or tensor, (B, 3, size, size) | already preprocessed, by :attr:`ReleasedModel.preprocess` |
 

@@ -19,14 +19,20 @@ __all__ = ["load", "open_store"]
 
 
 def load(
-    path: str | Path, *, device: str | torch.device = "cpu", backbone_weights: str | Path | None = None
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    backbone_weights: str | Path | None = None,
+    trusted: bool = False,
 ) -> ReleasedModel:
-    """Load a released model. Hashes are checked; nothing in the bundle is run and no pickle is read.
+    """Load a released model. Hashes are checked; nothing in the bundle is run and no pickle in it is read.
 
     Args:
         path: the bundle, a folder with ``model.safetensors`` and ``config.json``.
         device: where to compute; ``model.to(device)`` moves it later.
         backbone_weights: file of the backbone's weights; needed only if the bundle's card says so.
+        trusted: you made that file, or trust whoever did. Asked for only if it is one of ``torch.export``, which torch
+            reads with pickle, and so runs the code in it.
 
     Returns:
         A callable: ``embedding, uncertainty = model(images)``, float32 tensors of shape (B, E) and (B,); higher
@@ -38,7 +44,7 @@ def load(
     from pipeline.release.model import load_model  # here, so that `import hedgerow` does not wait for torch
 
     weights = None if backbone_weights is None else Path(backbone_weights)
-    return load_model(Path(path), device=device, backbone_weights=weights)
+    return load_model(Path(path), device=device, backbone_weights=weights, trusted=trusted)
 
 
 def open_store(path: str | Path) -> RepresentationStore:

@@ -178,6 +178,8 @@ def _hydra(overrides: Sequence[str], names: Mapping[str, Sequence[str]], folders
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             config = hydra_compose(_PRIMARY, overrides=list(overrides))
+        if missing := sorted(OmegaConf.missing_keys(config)):
+            raise UserError("\n".join(f"{key}: needs a value, e.g. {key}=…" for key in missing))
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_one_line(error)) from None

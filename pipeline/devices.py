@@ -26,7 +26,7 @@ def device_named(name: str, key: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"{key}: '{name}' is not there; torch sees {torch.cuda.device_count()} GPUs.")
     try:
-        torch.empty(0, device=device)
+        torch.empty(0, device=device).cpu()  # of what is on the device meta nothing comes back
     except (RuntimeError, AssertionError) as error:  # torch asserts what it was built with
         raise UserError(f"{key}: '{name}' cannot be used here ({str(error).splitlines()[0]}).") from error
     return device

@@ -15,17 +15,20 @@ from pipeline.config import config
 from pipeline.datasets import make_dataset
 from pipeline.errors import UserError
 from pipeline.fetching import local_copy
-from pipeline.files import temporary_folder
+from pipeline.files import read_json, temporary_folder
 from pipeline.places import LocalPath, Place
 from pipeline.progress import Progress
-from pipeline.release.bundle import CONFIG, Bundle, verify_bundle, write_bundle
+from pipeline.release.bundle import CONFIG, Bundle, how_to_load, verify_bundle, write_bundle
 from pipeline.release.licence import Include, Licence, backbone_licence
 from pipeline.sealed import read_open
 from pipeline.training.sweep import points, seed_folder
 from stages.base import Stage, Status, Unit, make_stage
 
 if TYPE_CHECKING:
+    import torch
+
     from pipeline.backbones.base import Backbone
+    from pipeline.release.model import ReleasedModel
     from pipeline.training.checkpoints import Checkpoint
 
 
@@ -175,11 +178,9 @@ class Release(Stage):
 
     def _checked(self, candidate: Path, alone: Backbone) -> Mapping[str, Any]:
         from pipeline.release.check import NOT_CHECKED, first_batch, self_check
-        from pipeline.release.model import load_model
         from pipeline.representation_store import RepresentationStore
 
-        weights = self.experiment.backbone.get("path")
-        model = load_model(candidate, device=alone.device, backbone_weights=None if weights is None else Path(weights))
+        model = self._loaded(candidate, alone.device)
         upstream = RepresentationStore.open(self.before("cache").folder / "store")
         for name in self.experiment.downstream:
             scored = self._scored(name)
@@ -187,6 +188,13 @@ class Release(Stage):
             if images:
                 return self_check(model, alone, images, scored, stored_as=upstream.layout.dtype, dataset=name)
         return NOT_CHECKED
+
+    def _loaded(self, bundle: Path, device: str | torch.device) -> ReleasedModel:
+        from pipeline.release.model import load_model
+
+        values = self.experiment.backbone
+        weights = None if values.get("path") is None else Path(values["path"])
+        return load_model(bundle, device=device, backbone_weights=weights, trusted=bool(values.get("trusted")))
 
     def _scored(self, dataset: str) -> dict[str, float]:
         """Key → the uncertainty that the evaluation stored for the released head."""
@@ -222,13 +230,10 @@ class Release(Stage):
 
     def verify(self, progress: Progress) -> list[str]:
         """Check every hash and load it; the config of a bad bundle goes, so that it is made again."""
-        from pipeline.release.model import load_model
-
         problems = verify_bundle(self.bundle)
         if not problems:
-            weights = self.experiment.backbone.get("path")
             try:
-                load_model(self.bundle, backbone_weights=None if weights is None else Path(weights))
+                self._loaded(self.bundle, "cpu")
             except UserError as error:
                 problems = [str(error)]
         if problems:
@@ -237,9 +242,12 @@ class Release(Stage):
 
     def summary(self) -> list[str]:
         """Where the model is, and the lines that load it."""
+        load = how_to_load(
+            self.bundle, read_json(self.bundle / CONFIG)["backbone"], self.experiment.backbone.get("path")
+        )
         return [
             f"release: {self.bundle}",
             "  import hedgerow",
-            f'  model = hedgerow.load("{self.bundle}")',
+            f"  model = {load}",
             "  embedding, uncertainty = model(images)",
         ]

@@ -16,6 +16,7 @@ from cluster.overrides import read
 from pipeline.heads.base import Summary
 from pipeline.report.look import Look
 from pipeline.report.parts import Context
+from pipeline.training.checkpoints import read_checkpoint, save_head
 from stages.base import stage_names
 from tests.made_up import evaluation
 
@@ -82,12 +83,19 @@ def test_the_head_of_the_example_works(tmp_path):
     head = example(tmp_path, "adding_a_head.md").DistanceToMean
     made = head(head.Config(), seed=0)
     mean_D = torch.tensor([1.0, 0.0, 2.0])
-    made.prepare(Summary(width=3, rows=1, num_classes=1, mean_D=mean_D, scale=2.0))
+    summary = Summary(width=3, rows=1, num_classes=1, mean_D=mean_D, scale=2.0)
+    made.prepare(summary)
     representation_BD = torch.stack([mean_D, mean_D + torch.tensor([0.0, 3.0, 4.0])])
     output = made(representation_BD)
     assert output.uncertainty_B.tolist() == [0.0, 2.5]
     assert torch.equal(output.embedding_BE, representation_BD)
     assert not made.needs.training
+    save_head(tmp_path / "saved", made, summary, store="", training={}, metrics={})
+    tensors = read_checkpoint(tmp_path / "saved").tensors
+    assert tensors["head.mean_D"].tolist() == tensors["summary.mean_D"].tolist() == mean_D.tolist()
+    text = sys.modules[head.__module__].__doc__
+    for part in ("score", "Cost:", "Shape suffixes"):
+        assert part in text, "as it is wanted of every head"
 
 
 def test_the_dataset_of_the_example_works(tmp_path):

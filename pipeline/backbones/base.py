@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from pipeline.backbones.tap import Tap
+from pipeline.files import sha256_file
 from pipeline.heads.base import LinearClassifier
 from pipeline.images.preprocessing import Preprocessing
 
@@ -50,6 +52,7 @@ class Network(ABC):
     needs beside) and takes ``(config, carried)``; ``carried`` is its state dict where a release carries the weights.
 
     Attributes:
+        config: what it was made of.
         class_names: what its classifier predicts; None: it has none, or its classes are not known.
         weights_sha256: of the weights file, or of the state dict where there is no file.
         fixed_batch: whether it wants all batches of one size, because another size costs a new compilation.
@@ -57,6 +60,7 @@ class Network(ABC):
 
     Config: ClassVar[type[Any]]
 
+    config: Any
     name: str
     preprocessing: Preprocessing
     weights_sha256: str
@@ -94,6 +98,19 @@ class Network(ABC):
         Raises:
             UserError: they say nothing without the file they came in.
         """
+
+    def moved(self, device: str) -> Network:
+        """The same network on another device.
+
+        Raises:
+            UserError: there is no such device, or its file is needed again and is not there.
+        """
+        return type(self)(replace(self.config, device=device), self.state_dict())  # type: ignore[call-arg]
+
+    @classmethod
+    def file_sha256(cls, path: Path) -> str:
+        """What ``weights_sha256`` is of a network made of this file, which is read as bytes and not opened."""
+        return sha256_file(path)
 
     @classmethod
     def licence(cls, config: Any) -> tuple[str, str]:
@@ -151,6 +168,14 @@ class Backbone:
     def state_dict(self) -> Mapping[str, Tensor]:
         """The weights of its network, on the CPU."""
         return self.network.state_dict()
+
+    def moved(self, device: str) -> Backbone:
+        """The same tap on the same network, on another device.
+
+        Raises:
+            UserError: as for :meth:`Network.moved`.
+        """
+        return Backbone(self.network.moved(device), self.tap)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
     The memory stays as it is, so four axes come out channels-last.
     """
     mean, std = (
-        torch.tensor(values).to(pixels.device, non_blocking=True) for values in (preprocessing.mean, preprocessing.std)
+        torch.tensor(values, dtype=torch.float32, device="cpu").to(pixels.device, non_blocking=True)
+        for values in (preprocessing.mean, preprocessing.std)
     )
     return ((pixels.float() / 255 - mean) / std).movedim(-1, -3)

@@ -9,7 +9,7 @@ Shapes: D width, N positions of patches.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from pipeline.digests import digest
 from pipeline.errors import UserError
+from pipeline.files import sha256_file
 
 CLASS_TOKEN = "embeddings.cls_token"
 RENAMED = (  # Hugging Face's name → timm's
@@ -57,13 +59,42 @@ def dinov2_tensors(path: Path, grid: tuple[int, int]) -> dict[str, Tensor]:
     return state
 
 
-def _read(path: Path) -> Any:
+def onnx_sha256(path: Path) -> str:
+    """Of an ONNX file, together with the files beside it that it names, where large models have their weights.
+
+    Raises:
+        UserError: ``onnx`` is not installed, a file that cannot be read, or one of those that it names is missing.
+    """
+    tensors = _tensors_inside(_read(path, load_external_data=False))
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data  # there, once it was read with it
+
+    beside = sorted({ExternalDataInfo(one).location for one in tensors if uses_external_data(one)})
+    if missing := [name for name in beside if not (path.parent / name).is_file()]:
+        raise UserError(f"backbone.path: {path} has weights in {', '.join(missing)}, which must lie beside it.")
+    own = sha256_file(path)
+    return digest([own, *(sha256_file(path.parent / name) for name in beside)]) if beside else own
+
+
+def _tensors_inside(message: Any) -> Iterator[Any]:
+    """Every tensor of a protobuf message, however deep: of graphs, their nodes, and graphs in these."""
+    from onnx import TensorProto
+
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for one in [value] if hasattr(value, "ListFields") else value:
+                if isinstance(one, TensorProto):
+                    yield one
+                else:
+                    yield from _tensors_inside(one)
+
+
+def _read(path: Path, *, load_external_data: bool = True) -> Any:
     try:
         import onnx
     except ImportError as error:
         raise UserError(f"backbone: reading {path.name} needs the package onnx. Install: pip install onnx") from error
     try:
-        return onnx.load(str(path)).graph
+        return onnx.load(str(path), load_external_data=load_external_data).graph
     except Exception as error:  # protobuf raises its own kind, which onnx does not name
         raise UserError(f"backbone.path: {path} cannot be read as ONNX ({str(error).splitlines()[0]}).") from error
 

@@ -12,8 +12,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from pipeline.backbones.onnx_weights import dinov2_tensors
+from pipeline.backbones.onnx_weights import dinov2_tensors, onnx_sha256
 from pipeline.errors import UserError
+from pipeline.files import sha256_file
 
 TENSOR_FILES = (".safetensors", ".pth", ".pt")
 SUFFIXES = (*TENSOR_FILES, ".npz", ".onnx")
@@ -129,6 +130,15 @@ def _load_onnx(model: nn.Module, path: Path) -> None:
         )
     wanted = model.state_dict()
     model.load_state_dict(_fitted(wanted, dinov2_tensors(path, grid), path, "names"))
+
+
+def weights_file_sha256(path: Path) -> str:
+    """Of a file that :func:`load_weights` reads, with all that is read with it.
+
+    Raises:
+        UserError: an ONNX file that cannot be read.
+    """
+    return onnx_sha256(path) if path.suffix == ".onnx" else sha256_file(path)
 
 
 def state_dict_sha256(state: Mapping[str, Tensor]) -> str:

@@ -122,6 +122,16 @@ class HeadOutput:
     uncertainty: Mapping[str, Tensor]
     primary: str
 
+    def __post_init__(self) -> None:
+        if self.primary not in self.uncertainty:
+            raise ValueError(f"primary='{self.primary}' is none of the uncertainties: {', '.join(self.uncertainty)}")
+        rows = self.embedding_BE.shape[:1]
+        for name, value_B in self.uncertainty.items():
+            if value_B.shape != rows:
+                raise ValueError(
+                    f"uncertainty '{name}' has shape {tuple(value_B.shape)}, not one number a row: {tuple(rows)}"
+                )
+
     @property
     def uncertainty_B(self) -> Tensor:  # noqa: N802 (a shape suffix)
         """The primary score, shape (B,)."""

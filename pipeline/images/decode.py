@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageFile
 
 from pipeline.faults import BadImage
 from pipeline.images.room import MAX_PIXELS, ROOM
@@ -80,7 +80,7 @@ def _refusing(name: str) -> Iterator[None]:
     except (BadImage, MemoryError):
         raise
     except Exception as error:  # decoders meet hostile bytes with errors of every kind
-        raise BadImage(f"cannot be decoded as {name}: {error or type(error).__name__}") from error
+        raise BadImage(f"cannot be decoded as {name}: {str(error) or type(error).__name__}") from error
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:
@@ -90,6 +90,8 @@ def upright_rgb(image: Image.Image) -> Image.Image:
         BadImage: it cannot be loaded whole, has no pixels, or its values have no fixed range.
     """
     _silence_pillow()
+    if isinstance(image, ImageFile.ImageFile) and image.tile and getattr(image.fp, "closed", True):
+        raise BadImage("its file was closed before its pixels were read; call load() of the image while it is open")
     with _refusing(image.format or "an image"):
         # before anyone asks for its EXIF: Pillow takes what a load that failed has left for the whole image
         image.load()

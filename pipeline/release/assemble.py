@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.backbones import parse_backbone, pinned
+from pipeline.backbones import parse_backbone, pinned, uncompiled
 from pipeline.backbones.base import Backbone
 from pipeline.config import to_plain
 from pipeline.errors import UserError
@@ -35,11 +35,13 @@ def carries(backbone: Backbone, licence: Licence, include: Include, max_mb: floa
 def portable(values: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
     """The backbone's values with everything pinned that was evaluated, and nothing that only this machine has.
 
+    It is not compiled where it is loaded, which would be done anew for each number of images.
+
     ``auto`` and the model's own preprocessing are replaced by what they were; the class names are left out, since a
     released model has no use for them; of a weights file the name alone is kept.
     """
     plain = {
-        **to_plain(parse_backbone(pinned(values, backbone.describe()))),
+        **to_plain(parse_backbone(pinned(uncompiled(values), backbone.describe()))),
         **to_plain(backbone.preprocessing),
         "class_list": None,
     }

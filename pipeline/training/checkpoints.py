@@ -57,7 +57,8 @@ def save_head(
     if head.needs.classifier and summary.classifier is not None:
         tensors["summary.classifier.weight_CD"] = summary.classifier.weight_CD
         tensors["summary.classifier.bias_C"] = summary.classifier.bias_C
-    data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    # copies: a head may hold one tensor by two names, or one of the summary's, and safetensors takes no shared memory
+    data = save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
     write_bytes(folder / WEIGHTS, data)
     record = {
         "format": 1,
@@ -133,17 +134,19 @@ def load_head(folder: Place) -> Head:
 
 
 def _summary(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Summary:
+    # copies, which a head may keep: the tensors of a released model are views of its file, which may be overwritten
+    own = {name: value.clone() for name, value in tensors.items() if name.startswith("summary.")}
     classifier = None
-    if "summary.classifier.weight_CD" in tensors:
+    if "summary.classifier.weight_CD" in own:
         classifier = LinearClassifier(
-            weight_CD=tensors["summary.classifier.weight_CD"], bias_C=tensors["summary.classifier.bias_C"]
+            weight_CD=own["summary.classifier.weight_CD"], bias_C=own["summary.classifier.bias_C"]
         )
     return Summary(
         width=plain["width"],
         rows=plain["rows"],
         num_classes=plain["num_classes"],
         class_names=tuple(plain["class_names"]),
-        mean_D=tensors.get("summary.mean_D"),
+        mean_D=own.get("summary.mean_D"),
         scale=plain["scale"],
         classifier=classifier,
     )

@@ -72,6 +72,7 @@ def test_all_that_is_wrong_is_said_at_once(house: Path) -> None:
         ("++dataset=3", "the config does not compose: "),
         ("++data_root=${nowhere}", "the config does not compose: Interpolation key 'nowhere' not found"),
         ("~head.nope", "the config does not compose: Could not delete from config. 'head.nope' does not exist."),
+        ("++head.margin=???", "head.margin: needs a value, e.g. head.margin=…"),
         ("++gather=3", "gather: must be keys and values, not 3; e.g. gather.<key>=<value>."),
     ],
 )

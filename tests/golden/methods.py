@@ -61,7 +61,7 @@ def facts(name: str) -> list[str]:
         "|---|---|",
         f"| try it | `submit stage=[train_head,evaluate] head={next(iter(settings_of(name)))}` |",
         f"| score | `{output.primary}`{'; beside it ' + ', '.join(others) if others else ''} |",
-        f"| what it is | {uncertainty} |",
+        f"| what it is | {escaped(uncertainty)} |",
         f"| embedding | {'the representation itself' if head.keeps_representation else 'its own'} |",
         f"| reads | {reads(head)} |",
         f"| learnt numbers | {learnt:,} (default settings, D = {WIDTH:,}, {CLASSES:,} classes) |",

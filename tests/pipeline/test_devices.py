@@ -21,6 +21,7 @@ def test_auto_is_a_gpu_where_there_is_one(monkeypatch):
     [
         ("gpu", r"^probe\.device: 'gpu' is no device\. Valid: auto, cpu, cuda, cuda:<index>\.$"),
         ("cuda:99", r"^probe\.device: 'cuda:99' is not there; torch sees \d+ GPUs\.$"),
+        ("meta", r"^probe\.device: 'meta' cannot be used here \(.+\)\.$"),  # holds no values
         ("xpu", r"^probe\.device: 'xpu' cannot be used here \(.+\)\.$"),
     ],
 )

@@ -17,6 +17,13 @@ from pipeline.release.bundle import CARD, CONFIG, WEIGHTS
 from stages.base import Experiment, make_stage
 
 CHAIN = ("pack", "cache", "probe", "train_head", "evaluate")
+BACKBONE = (
+    "backbone=vit_small_random",
+    "backbone.model=test_vit",
+    "++backbone.num_classes=0",
+    "++backbone.size=32",
+    "++backbone.compute=fp32",
+)
 
 
 def folder_of_images(root: Path) -> None:
@@ -29,7 +36,7 @@ def folder_of_images(root: Path) -> None:
             Image.fromarray(pixels).save(root / f"class{place}" / f"{number}.png")
 
 
-def experiment_in(folder: Path, *settings: str) -> Experiment:
+def experiment_in(folder: Path, *settings: str, backbone: tuple[str, ...] = BACKBONE) -> Experiment:
     images = [f"dataset.root={folder}/images", "dataset.split=seen", "dataset.class_folds=2", "dataset.class_fold=1"]
     return compose(
         [
@@ -42,11 +49,7 @@ def experiment_in(folder: Path, *settings: str) -> Experiment:
             "downstream.image_folder.split=unseen",
             "downstream.image_folder.name=unseen",
             "evaluate.compare=[]",
-            "backbone=vit_small_random",
-            "backbone.model=test_vit",
-            "++backbone.num_classes=0",
-            "++backbone.size=32",
-            "++backbone.compute=fp32",
+            *backbone,
             "pack.min_tars=2",
             "cache.batch_size=8",
             "cache.workers=1",
@@ -71,15 +74,19 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small")
     torch.set_num_threads(1)
     folder_of_images(folder / "images")
+    run_what_is_before(experiment_in(folder))
+    return folder
+
+
+def run_what_is_before(experiment: Experiment) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.report.build.write_report", no_plots)  # they take longer than all the rest
         for name in CHAIN:
-            stage = make_stage(name, experiment_in(folder))
+            stage = make_stage(name, experiment)
             stage.prepare()
             for unit in stage.plan():
                 stage.run(unit, Silent())
             stage.finish(Silent())
-    return folder
 
 
 def released(experiment: Experiment) -> Path:
@@ -106,6 +113,22 @@ def test_the_released_model_gives_what_was_evaluated(ready):
     assert len(files) == 36
     uncertainty = hedgerow.load(bundle)(files).uncertainty.double().numpy()
     assert 0 < np.abs(uncertainty / stored - 1).max() < 1e-3  # the store rounds to float16
+
+
+def test_the_lines_that_are_shown_load_it_also_where_the_backbone_is_a_file(ready):
+    net, path = torch.nn.Sequential(torch.nn.AvgPool2d(4), torch.nn.Flatten()).eval(), ready / "net.pt2"
+    batch = torch.export.Dim("batch")
+    torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 8, 8),), dynamic_shapes=({0: batch},)), path)
+    facts = ("size=8", "mean=[0.5,0.5,0.5]", "std=[0.5,0.5,0.5]", "crop=1.0", "interpolation=bicubic")
+    values = ("backbone=export_file", *(f"backbone.{one}" for one in (f"path={path}", "trusted=true", *facts)))
+    for backbone in (BACKBONE, values):
+        experiment = experiment_in(ready, backbone=backbone)
+        run_what_is_before(experiment)
+        released(experiment)
+        stage, names = make_stage("release", experiment), {"images": sorted((ready / "images").rglob("*.png"))}
+        assert stage.verify(Silent()) == []
+        exec("\n".join(line.strip() for line in stage.summary()[1:]), names)
+        assert names["uncertainty"].shape == (72,)
 
 
 def test_it_names_no_place_of_this_machine(ready):

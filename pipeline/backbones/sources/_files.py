@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -23,7 +24,6 @@ from pipeline.backbones.tap import Tap
 from pipeline.config import config, to_plain
 from pipeline.devices import device_named
 from pipeline.errors import UserError
-from pipeline.files import sha256_file
 from pipeline.heads.base import LinearClassifier
 from pipeline.images.preprocessing import Preprocessing
 from pipeline.places import LocalPath
@@ -63,7 +63,7 @@ class FileNetwork(Network):
         self.name = config.path.stem
         self.preprocessing = Preprocessing(**{key: getattr(config, key) for key in facts.KEYS})
         self.class_names = facts.class_names(config, None, 0, self.name)
-        self.weights_sha256 = sha256_file(config.path)
+        self.weights_sha256 = self.file_sha256(config.path)
         self.device = device_named(config.device, "backbone.device")
         self.open()
 
@@ -150,6 +150,17 @@ class FileNetwork(Network):
             f"release: a backbone of source={self.config.source} cannot be carried in a bundle, for its weights say "
             "nothing without its file. Set release.include_backbone=no, and pass the file on beside the bundle."
         )
+
+    def moved(self, device: str) -> FileNetwork:
+        """Opened there anew: what it is lies in the file.
+
+        Raises:
+            UserError: as when it is made, or the file is not what it was.
+        """
+        path = self.config.path
+        if path.is_file() and self.file_sha256(path) != self.weights_sha256:
+            raise UserError(f"backbone.path: {path} is another file than the one that was loaded.")
+        return type(self)(replace(self.config, device=device), None)
 
 
 def by_name(result: Any) -> dict[str, Tensor]:

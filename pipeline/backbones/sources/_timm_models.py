@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.backbones.packages import package_file
-from pipeline.backbones.weights import load_weights, state_dict_sha256
+from pipeline.backbones.weights import load_weights, state_dict_sha256, weights_file_sha256
 from pipeline.errors import UserError
 from pipeline.files import read_json, sha256_file
 from pipeline.images.preprocessing import Preprocessing
@@ -65,7 +65,7 @@ def _timm(config: TimmNetwork.Config, carried: Mapping[str, Tensor] | None) -> t
     elif config.weights in ("file", "package"):
         path = config.path if config.path is not None else package_file(str(config.package))
         load_weights(model, path, match=config.match)
-        return model, sha256_file(path)
+        return model, weights_file_sha256(path)
     return model, state_dict_sha256(model.state_dict())
 
 
@@ -94,7 +94,8 @@ def _create(config: TimmNetwork.Config, *, pretrained: bool) -> nn.Module:
             raise
         raise UserError(
             f"backbone: the pretrained weights of '{config.model}' cannot be had ({str(error).splitlines()[0]}). "
-            "Where there is no network, copy the file here and set backbone.weights=file backbone.path=<file>."
+            "Where there is no network, copy the file here and set backbone.weights=file backbone.path=<file>; or, for "
+            "a released model, copy ~/.cache/huggingface here from a machine that has loaded it."
         ) from error
     return model
 

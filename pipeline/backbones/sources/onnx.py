@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from pipeline.backbones.onnx_weights import onnx_sha256
 from pipeline.backbones.sources._files import FileConfig, FileNetwork
 from pipeline.config import config
-from pipeline.digests import digest
 from pipeline.errors import UserError
-from pipeline.files import sha256_file
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -55,9 +55,11 @@ class OnnxNetwork(FileNetwork):
                 f"backbone.path: {self.config.path} cannot be run ({str(error).splitlines()[0]})."
             ) from error
         self._look_at_input()
-        beside = self.config.path.with_name(f"{self.config.path.name}.data")  # where torch puts weights of large models
-        if beside.exists():
-            self.weights_sha256 = digest([self.weights_sha256, sha256_file(beside)])
+
+    @classmethod
+    def file_sha256(cls, path: Path) -> str:
+        """Together with the files beside it that it names."""
+        return onnx_sha256(path)
 
     def _look_at_input(self) -> None:
         inputs = self._session.get_inputs()

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -23,6 +24,7 @@ from pipeline.backbones.packages import package_licence
 from pipeline.backbones.settings import ModuleConfig
 from pipeline.backbones.sources._timm_models import build
 from pipeline.backbones.tap import LAST, Tap
+from pipeline.backbones.weights import weights_file_sha256
 from pipeline.config import config
 from pipeline.errors import UserError
 from pipeline.places import LocalPath
@@ -101,6 +103,11 @@ class TimmNetwork(ModuleNetwork):
     def describe(self) -> Mapping[str, Any]:
         """Of the weights also where they are from."""
         return {**super().describe(), "weights": self._weights}
+
+    @classmethod
+    def file_sha256(cls, path: Path) -> str:
+        """Of an ONNX file together with the files beside it that it names."""
+        return weights_file_sha256(path)
 
     @classmethod
     def licence(cls, config: Config) -> tuple[str, str]:

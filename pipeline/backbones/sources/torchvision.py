@@ -194,7 +194,8 @@ def _create(config: TorchvisionNetwork.Config, choice: WeightsEnum, *, pretraine
             raise
         raise UserError(
             f"backbone: the pretrained weights of '{config.model}' cannot be had ({str(error).splitlines()[0]}). "
-            f"Where there is no network, copy {choice.url} here and set backbone.weights=file backbone.path=<file>."
+            f"Where there is no network, copy {choice.url} here and set backbone.weights=file backbone.path=<file>; "
+            "or, for a released model, into ~/.cache/torch/hub/checkpoints."
         ) from error
     return model
 

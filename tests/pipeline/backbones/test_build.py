@@ -96,7 +96,9 @@ def test_pretrained_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) 
         raise FileNotFoundError("no network")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(UserError, match=r"'resnet18\.a1_in1k' cannot be had \(no network\).*weights=file"):
+    with pytest.raises(
+        UserError, match=r"'resnet18\.a1_in1k' cannot be had \(no network\).*weights=file.*cache/huggingface"
+    ):
         make_backbone({"model": "resnet18.a1_in1k"})
 
 

@@ -180,3 +180,40 @@ def test_a_release_does_not_carry_it(tmp_path: Path) -> None:
     assert not carries(backbone, licence, "auto", max_mb=100)
     with pytest.raises(UserError, match="cannot be carried in a bundle"):
         backbone.state_dict()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_it_is_moved_by_opening_the_same_file_anew(source: str, tmp_path: Path) -> None:
+    _, values = saved(source, "map", tmp_path)
+    backbone, path = make_backbone({**values, "pooling": "mean"}), Path(values["path"])
+    moved = backbone.moved("cpu")
+    assert moved.network is not backbone.network
+    assert torch.equal(moved.represent(images(3)).embedding_BD, backbone.represent(images(3)).embedding_BD)
+    with pytest.raises(UserError, match="nowhere"):
+        backbone.moved("nowhere")
+    other, _ = saved(source, "tokens", tmp_path)
+    SOURCES[source][0](other, path, None)
+    with pytest.raises(UserError, match="is another file than the one that was loaded"):
+        backbone.moved("cpu")
+    path.unlink()
+    with pytest.raises(UserError, match="no file at"):
+        backbone.moved("cpu")
+
+
+@pytest.mark.parametrize("where", ["map.bin.data", "weights"])
+def test_weights_that_an_onnx_file_has_beside_it_count_as_its_own(where: str, tmp_path: Path) -> None:
+    _, values = saved("onnx", "map", tmp_path)
+    path, data = Path(values["path"]), tmp_path / where
+    alone = make_backbone(values).weights_sha256
+    (tmp_path / f"{path.name}.data").write_text("of something else")
+    assert make_backbone(values).weights_sha256 == alone
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location=where, size_threshold=100)
+    before = make_backbone(values)
+    assert before.weights_sha256 != alone
+    flipped = bytearray(data.read_bytes())
+    flipped[0] ^= 1
+    data.write_bytes(flipped)
+    assert make_backbone(values).weights_sha256 != before.weights_sha256
+    data.unlink()
+    with pytest.raises(UserError, match=f"has weights in {where}, which must lie beside it"):
+        make_backbone(values)

@@ -163,7 +163,7 @@ def test_pretrained_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torchvision.models, "get_model", offline)
     with pytest.raises(
-        UserError, match=r"'resnet18\.IMAGENET1K_V1' cannot be had \(no network\).*resnet18-.*\.pth here"
+        UserError, match=r"'resnet18\.IMAGENET1K_V1' cannot be had \(no network\).*resnet18-.*\.pth here.*cache/torch"
     ):
         make_backbone(given)
     assert asked == [torchvision.models.ResNet18_Weights.IMAGENET1K_V1]

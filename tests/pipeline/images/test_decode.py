@@ -160,6 +160,20 @@ def test_an_opened_image_that_cannot_be_loaded_is_refused(photo, encoded):
         upright_rgb(Image.new("RGB", (0, 5)))
 
 
+@pytest.mark.parametrize("format_", ["PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG"])
+def test_an_image_that_was_loaded_in_time_outlives_its_file(photo, encoded, format_):
+    with io.BytesIO(encoded(photo, format_)) as file:
+        image = Image.open(file)
+        image.load()
+        wanted = pixels(upright_rgb(image))
+    assert (pixels(upright_rgb(image)) == wanted).all()
+
+
+def test_an_error_without_words_is_called_by_its_kind(photo, encoded, monkeypatch):
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", lambda self: (_ for _ in ()).throw(AssertionError))
+    assert refusal(encoded(photo, "PNG")) == "cannot be decoded as PNG: AssertionError"
+
+
 def test_damaged_exif_spares_the_picture_and_says_nothing(photo, encoded):
     for exif in (b"Exif\0\0MM\0*\0\0\0\x08\xff\xff", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0garbage"):
         data = encoded(photo, "JPEG", exif=exif)

@@ -123,8 +123,11 @@ def test_it_says_how_the_backbone_is_had(config, weights, said):
     changed = copy.deepcopy(config)
     changed["backbone"]["values"].update(package=None, **weights)
     assert said in model_card(changed, folder_name="model")
+    more = ', backbone_weights="vit.npz"' if "path" in weights else ""
+    assert f'\nmodel = hedgerow.load("model"{more})\n' in model_card(changed, folder_name="model")
     changed["backbone"]["carried"] = True
     assert "carried in this bundle" in model_card(changed, folder_name="model")
+    assert '\nmodel = hedgerow.load("model")\n' in model_card(changed, folder_name="model")
 
 
 FACTS = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3, "crop": 1.0, "interpolation": "bicubic"}
@@ -143,3 +146,20 @@ def test_it_says_so_of_backbones_of_every_source(config, backbone, said):
     """Each source has settings of its own: no value of another is asked for."""
     config["backbone"]["values"] = to_plain(parse_backbone(backbone))
     assert said in model_card(config, folder_name="model")
+
+
+def test_a_source_of_ones_own_brings_its_weights(config):
+    """As docs/backbones.md says: one new file, with whatever settings it takes."""
+    config["backbone"]["values"] = {"source": "colours", "grid": 4}
+    card = model_card(config, folder_name="model")
+    assert "| weights of the backbone | come with the backbone source `colours`;" in card
+    assert '\nmodel = hedgerow.load("model")\n' in card
+
+
+def test_a_file_that_is_read_with_pickle_is_said_to_be(config):
+    assert "reads no pickle.\n" in model_card(config, folder_name="model")
+    backbone = {"source": "export", "path": "net.pt2", "trusted": True, **FACTS}
+    config["backbone"]["values"] = to_plain(parse_backbone(backbone))
+    card = model_card(config, folder_name="model")
+    assert '\nmodel = hedgerow.load("model", backbone_weights="net.pt2", trusted=True)\n' in card
+    assert "reads no pickle but one: torch reads the file of\nthe backbone with it" in card

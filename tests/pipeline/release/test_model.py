@@ -1,3 +1,7 @@
+import pickle
+from collections import deque
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +11,10 @@ from pipeline.backbones import make_backbone
 from pipeline.errors import UserError
 from pipeline.heads import head_names
 from pipeline.images.decode import decode
+from pipeline.release.bundle import WEIGHTS
 from pipeline.release.model import load_model
 from pipeline.training.checkpoints import load_head
+from tests.pipeline.backbones.test_files import saved
 from tests.pipeline.release.conftest import BACKBONE
 
 
@@ -120,6 +126,23 @@ def test_what_the_caller_has_set_for_other_networks_changes_nothing(release, ima
         assert [torch.equal(one, other) for one, other in zip(wanted, found, strict=True)] == [True, True]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_pixels_are_normalised_in_float32_whatever_the_default_is(release, images, dtype):
+    imagenets = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}  # no sums of powers of two
+    model = load_model(release(backbone={**BACKBONE, **imagenets}))
+    wanted, prepared = model(images), model.preprocess(images[0])
+    torch.set_default_dtype(dtype)
+    try:
+        found, again = model(images), model.preprocess(images[0])
+        as_floats = model(torch.stack([model.preprocess(image) for image in images]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert again.dtype == torch.float32
+    assert torch.equal(again, prepared)
+    for one, other in zip([*wanted, *wanted], [*found, *as_floats], strict=True):
+        assert torch.equal(one, other)
+
+
 def test_moving_it_changes_nothing(release, images):
     model = load_model(release())
     wanted = model(images)
@@ -144,6 +167,91 @@ def test_every_head_can_be_released(release, images, kind, tmp_path):
     assert torch.equal(model(images).uncertainty, scores[wanted.primary])
 
 
+@pytest.mark.parametrize("kind", head_names())
+def test_a_file_that_is_overwritten_in_place_changes_no_loaded_model(release, images, kind):
+    folder = release(head={"kind": kind})
+    model = load_model(folder)
+    wanted = model.scores(images)
+    with (folder / WEIGHTS).open("r+b") as file:  # as `cp` writes a newer release over it; what is mapped changes
+        file.write(b"\xff" * (folder / WEIGHTS).stat().st_size)
+    found = model.scores(images)
+    assert all(torch.equal(found[name], value_B) for name, value_B in wanted.items())
+
+
+def test_workers_of_a_data_loader_get_the_preprocessing_and_no_network(release, images):
+    model = load_model(release())
+    sent = pickle.dumps(model.preprocess)
+    assert len(sent) < 1000
+    assert torch.equal(pickle.loads(sent)(images[0]), model.preprocess(images[0]))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [(np.zeros((5, 5, 3), np.uint8), "ndarray"), (torch.zeros(3, 5, 5), "Tensor"), (["a.png"], "list"), (b"", "bytes")],
+)
+def test_what_cannot_be_preprocessed_is_told_what_can(release, given, kind):
+    with pytest.raises(UserError, match=rf"takes one path or PIL image, not {kind}\. .*PIL\.Image\.fromarray"):
+        load_model(release()).preprocess(given)
+
+
+def test_a_sequence_without_slices_is_a_list_too(release, images):
+    model = load_model(release())
+    model.batch_size = 2
+    assert torch.equal(model(deque(images)).embedding, model(images).embedding)
+
+
+def test_it_is_not_compiled_where_it_is_loaded(release):
+    model = load_model(release(backbone={**BACKBONE, "compile": "on"}))
+    assert model.backbone.describe()["compile"] is False
+
+
+def test_a_network_in_a_file_is_moved_too(release, tmp_path):
+    _, values = saved("torchscript", "vector", tmp_path)
+    path = Path(values["path"])
+    model = load_model(release(backbone=values, carried=False), backbone_weights=path)
+    image = Image.new("RGB", (10, 10), "red")
+    wanted = model(image)
+    assert torch.equal(model.to("cpu")(image).uncertainty, wanted.uncertainty)
+    path.unlink()
+    with pytest.raises(UserError, match="no file at"):
+        model.to("cpu")
+    assert torch.equal(model(image).uncertainty, wanted.uncertainty)  # as it was
+
+
+def test_a_file_is_compared_before_it_is_opened_and_a_pickle_read_for_those_who_say_so(release, tmp_path, monkeypatch):
+    _, values = saved("export", "vector", tmp_path)
+    bundle, path = release(backbone=values, carried=False), Path(values["path"])
+    with pytest.raises(UserError, match=r"Get the file vector\.pt2 and load .*\"vector\.pt2\", trusted=True\)"):
+        load_model(bundle)
+    model = load_model(bundle, backbone_weights=path, trusted=True)
+    assert model(Image.new("RGB", (10, 10))).uncertainty.shape == (1,)
+    monkeypatch.setattr(torch.export, "load", None)
+    with pytest.raises(UserError, match="with pickle, which runs the code in it"):
+        load_model(bundle, backbone_weights=path)
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(UserError, match=r"has other weights than .* Get the file vector\.pt2"):
+        load_model(bundle, backbone_weights=path, trusted=True)
+    with pytest.raises(UserError, match=r"^backbone_weights: no file at .*absent"):
+        load_model(bundle, backbone_weights=tmp_path / "absent", trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        ("pipeline.heads.PACKAGE", "its head: unknown head .* belongs into pipeline/heads"),
+        (
+            "pipeline.release.model.SOURCES",
+            "its backbone: unknown backbone source 'timm'.* belongs into tests/toy_heads",
+        ),
+    ],
+)
+def test_what_is_not_here_is_said_to_be_a_file_of_whoever_released_it(release, monkeypatch, package, said):
+    bundle = release()
+    monkeypatch.setattr(package, "tests.toy_heads")
+    with pytest.raises(UserError, match=rf"^{bundle}: this Hedgerow cannot make {said}"):
+        load_model(bundle)
+
+
 def test_it_says_what_it_is(release):
     text = repr(load_model(release()))
     assert "loss_prediction (seed 3)" in text
@@ -164,10 +272,24 @@ def test_files_that_cannot_be_read_are_named(release, tmp_path):
         model([Image.new("RGB", (5, 5)), Image.new("RGB", (0, 5))])
 
 
+def test_a_pil_image_whose_file_was_closed_is_told_when_to_load_it(release, images):
+    model = load_model(release())
+    with Image.open(images[0]) as late, Image.open(images[0]) as in_time:
+        in_time.load()
+    with images[0].open("rb") as file:
+        also_late = Image.open(file)
+    for image in (late, also_late):
+        with pytest.raises(UserError, match=r"index 1: its file was closed .* call load\(\) of the image"):
+            model([in_time, image])
+    assert torch.equal(model(in_time).embedding, model(images[0]).embedding)
+
+
 def test_a_backbone_that_is_not_carried_is_made_and_compared(release, images, monkeypatch):
     carried, lean = load_model(release()), release("lean", carried=False)
     model = load_model(lean)
     assert torch.equal(model(images).embedding, carried(images).embedding)
+    with pytest.raises(UserError, match=r"come from no file, so vit\.safetensors would not be read"):
+        load_model(lean, backbone_weights=Path("vit.safetensors"))
     monkeypatch.setattr(
         "pipeline.release.model.make_backbone", lambda values: make_backbone({**values, "seed": values["seed"] + 1})
     )

@@ -53,6 +53,7 @@ class _Link:
     resources: Resources
     jobs: Path
     live: dict[str, Work] = field(default_factory=dict)  # tasks of earlier submissions that wait or run
+    torn: frozenset[str] = frozenset()  # jobs of those, of which other tasks have ended
     made: list[str] = field(default_factory=list)  # jobs of this one
     lines: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -64,12 +65,20 @@ class _Link:
 
     @property
     def pending(self) -> list[str]:
-        """The jobs that must end well before the next stage begins."""
-        return [*dict.fromkeys(task.split("_")[0] for task in self.live), *self.made]
+        """The jobs and tasks that must end well before the next stage begins.
+
+        A job never does of which a task has failed, although what that was to do is done by another one meanwhile.
+        """
+        return [*dict.fromkeys(task if _job(task) in self.torn else _job(task) for task in self.live), *self.made]
+
+
+def _job(task: str) -> str:
+    """That a task is of; of a job, itself."""
+    return task.split("_")[0]
 
 
 def _awaited(stage: Stage, links: Mapping[Place, _Link]) -> list[str]:
-    """The jobs that must end well before a stage begins: of what it reads, or of what that is waiting for.
+    """The jobs and tasks that must end well before a stage begins: of what it reads, or of what that is waiting for.
 
     A stage in between that has no jobs of its own, or was not chosen, is no reason not to wait for those before it.
     """
@@ -122,7 +131,7 @@ class Slurm(Executor):
         with _sole(link.jobs):
             Stage.prepare(link.stage)  # the record of the folder alone: the first task makes ready what takes a GPU
             write_resolved(link.stage, submission)
-            link.live = _live(link)
+            _look(link)
             works = self._unknown(link) if after else self._missing(link)
             if works:
                 self._make(link, works, submission, after)
@@ -131,7 +140,7 @@ class Slurm(Executor):
                 link.lines.append(f"{link.name}: nothing to do, all is done in {link.stage.folder}")
                 link.lines.extend(link.stage.summary())
             if link.live:
-                jobs = ", ".join(dict.fromkeys(task.split("_")[0] for task in link.live))
+                jobs = ", ".join(dict.fromkeys(map(_job, link.live)))
                 link.lines.append(f"{link.name}: {len(link.live)} tasks of an earlier submission go on (job {jobs})")
 
     def _missing(self, link: _Link) -> list[Work]:
@@ -178,7 +187,7 @@ class Slurm(Executor):
             user=getpass.getuser(),
             time=time.time(),
             code=code,
-            after=tuple(after),
+            after=tuple(dict.fromkeys(map(_job, after))),
         )
         executor = make_executor(
             record.folder,
@@ -201,7 +210,7 @@ class Slurm(Executor):
                 except (FailedJobError, FailedSubmissionError) as error:
                     parts = [*fewer([work for other in (part, *parts) for work in other], str(error))]
                     continue
-                job = Job(id=made[0].job_id.split("_")[0], array=len(part) > 1, work=tuple(part))
+                job = Job(id=_job(made[0].job_id), array=len(part) > 1, work=tuple(part))
                 record = replace(record, jobs=(*record.jobs, job))
                 record.write()
                 link.made.append(job.id)
@@ -229,8 +238,8 @@ class Slurm(Executor):
         return None, f"commit {commit()}" if self.config.code == "commit" else "installed"
 
 
-def _live(link: _Link) -> dict[str, Work]:
-    """Tasks of earlier submissions that wait or run.
+def _look(link: _Link) -> None:
+    """Which tasks of earlier submissions wait or run.
 
     Raises:
         UserError: nobody can tell; submitting would do work twice.
@@ -242,7 +251,9 @@ def _live(link: _Link) -> dict[str, Work]:
         raise UserError(
             f"{link.name}: {error}, so nobody can tell which of its jobs still run. Try again when SLURM answers."
         ) from None
-    return {task.id: task.work for task in tasks_of(earlier, states, {}) if task.live}
+    tasks = tasks_of(earlier, states, {})
+    link.live = {task.id: task.work for task in tasks if task.live}
+    link.torn = frozenset(task.job for task in tasks if not task.live)
 
 
 def _said(link: _Link, record: Submitted) -> str:

@@ -105,7 +105,7 @@ def make_executor(
         grace_seconds: before the time limit, at which tasks are told.
         requeue: whether they may go back into the queue.
         path: put before PYTHONPATH; None = the installed code.
-        after_jobs: that must have ended well before.
+        after_jobs: jobs and tasks that must have ended well before.
         kill_together: whether all ranks end when one fails.
 
     Raises:

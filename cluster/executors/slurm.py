@@ -26,7 +26,7 @@ from cluster.executors.base import Executor, Outcome, Submission, write_resolved
 from cluster.jobs.claims import Claims, Held
 from cluster.jobs.deaths import given_up
 from cluster.jobs.folder import jobs_folder
-from cluster.jobs.queue import QueueError, ask, queued
+from cluster.jobs.queue import QueueError, ask, cancel, queued, submitted_from
 from cluster.jobs.submissions import Job, Submitted, Work, job_ids, submissions
 from cluster.jobs.tasks import tasks_of
 from cluster.slurm.code import commit, snapshot
@@ -208,7 +208,10 @@ class Slurm(Executor):
                     with as_asked(link.resources):
                         made = executor.map_array(lambda task: task(), tasks)
                 except (FailedJobError, FailedSubmissionError) as error:
-                    parts = [*fewer([work for other in (part, *parts) for work in other], str(error))]
+                    # where submitit can't read the answer, it adds advice for its own users
+                    said = str(error).partition("\n")[0] if isinstance(error, FailedSubmissionError) else str(error)
+                    _take_back(record, said)
+                    parts = [*fewer([work for other in (part, *parts) for work in other], said)]
                     continue
                 job = Job(id=_job(made[0].job_id), array=len(part) > 1, work=tuple(part))
                 record = replace(record, jobs=(*record.jobs, job))
@@ -254,6 +257,25 @@ def _look(link: _Link) -> None:
     tasks = tasks_of(earlier, states, {})
     link.live = {task.id: task.work for task in tasks if task.live}
     link.torn = frozenset(task.job for task in tasks if not task.live)
+
+
+def _take_back(record: Submitted, error: str) -> None:
+    """Cancel what SLURM took although sbatch failed, as where its answer came too late: nobody would know of it.
+
+    Raises:
+        UserError: there was something.
+    """
+    try:
+        jobs = [job for job in submitted_from(record.folder) if job not in job_ids([record])]
+        cancel(jobs)
+    except QueueError:  # what is not named finds nothing to do, see submitit's waiting for its pickle
+        return
+    if jobs:
+        why = (error.splitlines() or ["no reason given"])[-1]
+        raise UserError(
+            f"sbatch failed ({why}), but SLURM had taken the job: {', '.join(jobs)} is cancelled. The same command "
+            "tries again."
+        )
 
 
 def _said(link: _Link, record: Submitted) -> str:

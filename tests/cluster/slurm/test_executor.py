@@ -279,6 +279,38 @@ def test_refused_for_another_reason(tmp_path: Path, submit: Submit, cluster: Com
     assert records(tmp_path / "runs", "cache") == []
 
 
+@pytest.mark.parametrize("error", ["Socket timed out on send/recv operation", None])
+def test_what_slurm_took_although_sbatch_failed_is_cancelled(
+    tmp_path: Path, submit: Submit, cluster: Commands, error: str | None
+) -> None:
+    """The answer of a busy controller came too late, or nobody can read it: no record would name the job."""
+    queue = (
+        f'echo "100|PENDING|Priority||$(readlink -f "$1")" > "{cluster.folder}/squeue.out"; echo "7|RUNNING|||/x/y" >> '
+    )
+    queue += f'"{cluster.folder}/squeue.out"; '
+    failed = f'echo "sbatch: error: Batch job submission failed: {error}" >&2; exit 1' if error else "echo thank you"
+    cluster.answer("sbatch", script=queue + failed)
+    cluster.answer("scancel")
+    outcome = submit("pack")
+    assert "but SLURM had taken the job: 100 is cancelled. The same command tries again" in outcome.failed["pack"]
+    assert (error or "thank you") in outcome.failed["pack"]
+    assert cluster.asked("scancel") == ["100"]
+    cluster.answer("squeue", code=1, error="squeue: error: Unable to contact slurm controller\n")
+    if error:
+        (tmp_path / "other").mkdir()
+        assert "sbatch had no answer" in submit("pack", root=tmp_path / "other").failed["pack"]
+
+
+def test_jobs_are_asked_for_by_the_user_who_runs_this(
+    tmp_path: Path, submit: Submit, cluster: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever LOGNAME says, as after su: jobs of another one are not the ones that were submitted."""
+    submit("pack")
+    cluster.answer("squeue", script=f'case "$*" in *--user={os.getuid()}*) echo "100|EXPEDITING|None|n1|x";; esac')
+    monkeypatch.setenv("LOGNAME", "daemon")
+    assert "go on" in submit("pack").lines[0], "and its state is one that only a newer SLURM knows"
+
+
 def test_units_that_were_given_up_stop_the_chain(tmp_path: Path, submit: Submit, cluster: Commands) -> None:
     root = tmp_path / "runs"
     packed(root)

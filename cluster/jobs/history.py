@@ -76,8 +76,8 @@ class History:
         A task that is started anew on another node has another clock from there on.
         """
         told: list[tuple[float, Told]] = []
-        for journal in self.journals[:MOST]:
-            events = list(events_of(journal))
+        for found in self.journals[:MOST]:
+            events = list(events_of(found))
             told.extend(zip(accumulate((item.event.time for item in events), max), events, strict=True))
         return [item for _, item in sorted(told, key=itemgetter(0))]
 

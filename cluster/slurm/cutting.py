@@ -49,7 +49,11 @@ def limits(resources: Resources) -> Limits:
 
 
 def _submit_limit(resources: Resources) -> int | None:
-    """The smallest of the limits on jobs in the queue that this user's associations and the QOS have."""
+    """The smaller of the limits on jobs in the queue that this user's association and the QOS have.
+
+    Of several associations (accounts, clusters, some for a partition) it is not known which one counts: the one that
+    allows most. If that is too much, sbatch says so.
+    """
     association = ["sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}"]
     if resources.account:
         association.append(f"account={resources.account}")
@@ -58,12 +62,13 @@ def _submit_limit(resources: Resources) -> int | None:
         questions.append(
             ["sacctmgr", "-nP", "show", "qos", resources.qos, "format=MaxSubmitJobsPU,MaxSubmitJobsPA,GrpSubmitJobs"]
         )
-    found: list[int] = []
+    found: list[float] = []
     for question in questions:
         with contextlib.suppress(QueueError):
-            values = [value for line in ask(question, timeout=10) for value in line.split("|")]
-            found.extend(int(value) for value in values if value.isdigit())
-    return min(found, default=None)
+            rows = [[int(value) for value in line.split("|") if value.isdigit()] for line in ask(question, timeout=10)]
+            found.append(max((min(row, default=math.inf) for row in rows), default=math.inf))
+    least = min(found, default=math.inf)
+    return int(least) if least < math.inf else None
 
 
 def cut(units: Sequence[str], resources: Resources, most: int | None) -> list[Work]:

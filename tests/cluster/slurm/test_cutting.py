@@ -74,9 +74,12 @@ def test_fewer_tasks_are_tried_only_where_there_are_too_many(said: list[str], to
 def test_limits_are_what_the_cluster_says(commands: Commands) -> None:
     assert limits(Resources()) == Limits(array=1001, submit=None), "nobody answers: SLURM's default"
     commands.answer("scontrol", "Configuration data as of …\nMaxArraySize            = 21\nMaxJobCount = 9\n")
-    commands.answer("sacctmgr", "|500\n40|\n")
+    commands.answer("sacctmgr", "500|40\n")
     assert limits(Resources(account="a", qos="q")) == Limits(array=21, submit=40)
     assert [line.split(" format")[0].split(" ", 3)[-1] for line in commands.asked("sacctmgr")][-1].endswith("q")
+    for rows, submit in {"2|\n90|300\n|70\n": 90, "2|\n|\n": None, "": None}.items():
+        commands.answer("sacctmgr", rows)
+        assert limits(Resources()).submit == submit, "of several accounts the one that allows most: sbatch tells"
     commands.answer("scontrol", "MaxArraySize = 100001\nSchedulerParameters = defer,max_array_tasks=1000,nohold\n")
     assert limits(Resources()).array == 1000, "indices may be higher than an array has tasks"
 

@@ -21,7 +21,8 @@ OUT_OF_MEMORY = 1
 #: How a process ends that the machine ended (ABRT, BUS, FPE, KILL, SEGV), not a person (TERM).
 KILLED_BY_KERNEL = 137
 KILLED = (134, 135, 136, KILLED_BY_KERNEL, 139)
-NOT_YET = (140, 143)  # USR2 or TERM came before the process listened
+ASK = 143
+NOT_YET = (140, ASK)  # USR2 or TERM came before the process listened, or where it cannot ask what TERM means
 TIME_ENDED = "Reason=TimeLimit"  # as scontrol says of a job that was not in time
 RESTARTS = 100  # of a task whose process is killed; one that is interrupted goes on for ever
 

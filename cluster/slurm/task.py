@@ -28,7 +28,7 @@ from cluster.jobs.submissions import Work
 from cluster.progress import LineProgress
 from cluster.slurm.notice import Notice
 from cluster.slurm.ranks import choose_gpu, process_group
-from cluster.slurm.script import AGAIN, FAILED, STOPPED
+from cluster.slurm.script import AGAIN, ASK, FAILED, STOPPED
 from cluster.streams import show_what_can_be_shown
 from pipeline.errors import LeftError, LostError, UserError
 from pipeline.interruption import Interrupted, stop_asked
@@ -106,7 +106,7 @@ class Runner:
             elif self.rank == 0 or stage.side_by_side:
                 self._alone(stage)
         except (Interrupted, KeyboardInterrupt):
-            code = AGAIN if self.notice.goes_on() else STOPPED
+            code = {True: AGAIN, False: STOPPED, None: ASK}[self.notice.goes_on()]
             if self.rank and stage is not None and stage.by_ranks:
                 code = 0  # srun ends all ranks when one fails, and the first one may not have put its things away yet
         except UserError as error:
@@ -134,7 +134,7 @@ class Runner:
     def _ending(self, code: int) -> str | None:
         if code == FAILED:
             return next(iter(self.failed.values()))
-        return {AGAIN: history.INTERRUPTED, STOPPED: history.STOPPED}.get(code)
+        return {AGAIN: history.INTERRUPTED, STOPPED: history.STOPPED, ASK: history.STOPPED}.get(code)
 
     def _alone(self, stage: Stage) -> None:
         """The units of this task, as one process among others."""

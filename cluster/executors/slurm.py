@@ -306,7 +306,7 @@ def _outside_of_jobs() -> Iterator[None]:
     if "SLURM_JOB_ID" not in os.environ:
         yield
         return
-    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    kept = {name: os.environ[name] for name in ("SLURM_CONF", "SLURM_CLUSTERS") if name in os.environ}
     with clean_env():
         os.environ.update(kept)
         yield

@@ -144,6 +144,8 @@ def ask(command: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> list[str
     if shutil.which(name) is None:
         raise QueueError(f"there is no {name} here: this is no machine of a SLURM cluster")
     plain = {key: value for key, value in os.environ.items() if not key.startswith(OF_THE_SHELL)}
+    if "SBATCH_CLUSTERS" in plain:  # where sbatch sends jobs the others look for them
+        plain["SLURM_CLUSTERS"] = plain["SBATCH_CLUSTERS"]
     try:
         done = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=timeout, errors="replace")
     except subprocess.TimeoutExpired:

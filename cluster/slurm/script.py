@@ -29,6 +29,7 @@ RESTARTS = 100  # of a task whose process is killed; one that is interrupted goe
 #: SIGTERM reaches this shell too, which must outlive the processes it waits for.
 BEFORE = (
     "trap : TERM USR2",
+    "unset SLURM_CLUSTERS SBATCH_CLUSTERS",  # a job asks its own cluster, which it need not look up
     # where jobs start with an environment of their own (--export=NONE), srun would hand on nothing that is set here
     "export SLURM_EXPORT_ENV=ALL",
     # login shells often say OMP_NUM_THREADS=1, for their own sake; cluster.setup may say another number

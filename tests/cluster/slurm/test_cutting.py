@@ -117,6 +117,7 @@ def test_a_stage_has_its_own_resources() -> None:
         ({"stages": {"cache": {"time": "late"}}}, "no time"),
         ({"partitoin": "x"}, "Did you mean 'partition'"),
         ({"units_per_task": 0}, "units_per_task"),
+        ({"sbatch": {"clusters": "cm4"}}, r"sbatch\.clusters: .*export SLURM_CLUSTERS=cm4"),
     ],
 )
 def test_what_a_site_may_not_say(values: dict[str, object], said: str) -> None:

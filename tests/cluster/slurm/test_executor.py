@@ -149,6 +149,20 @@ def test_jobs_are_seen_whatever_the_shell_says(
     assert len(records(tmp_path / "runs", "pack")) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "inside"), [("SLURM_CLUSTERS", False), ("SLURM_CLUSTERS", True), ("SBATCH_CLUSTERS", False)]
+)
+def test_jobs_are_looked_for_on_the_cluster_that_they_were_sent_to(
+    tmp_path: Path, submit: Submit, cluster: Commands, monkeypatch: pytest.MonkeyPatch, name: str, inside: bool
+) -> None:
+    submit("pack")
+    cluster.answer("squeue", script='[ "$SLURM_CLUSTERS" != cm4 ] || echo "100|RUNNING|None|n1|x"')
+    monkeypatch.setenv(name, "cm4")
+    if inside:  # a job, of whose environment nothing else reaches those that are submitted
+        monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert "go on" in submit("pack").lines[0]
+
+
 def test_stages_wait_for_each_other(tmp_path: Path, submit: Submit, cluster: Commands) -> None:
     outcome = submit("pack", "cache", "train_head", max_parallel=3, stages={"train_head": {"nodes": 2}})
     assert outcome.failed == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
@@ -201,6 +202,20 @@ def test_told_to_stop_where_slurm_cannot_be_asked(
     (commands.folder / "scontrol").unlink()
     stage.act = interrupt(number)
     assert runner(tmp_path).run() == code
+
+
+def test_where_nothing_can_be_written_any_more_the_exit_code_still_says_so(
+    tmp_path: Path, stage: Units, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not that of a process that was killed, which would be tried again and again."""
+    made = runner(tmp_path)
+
+    def full(*words: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(made.journal, "note", full)
+    assert made.run() == FAILED
+    assert "No space left on device" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("resumes", "first", "counted"), [(False, "b", 1), (False, "a", 0), (True, "b", 0)])

@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -54,6 +54,7 @@ class _Link:
     jobs: Path
     live: dict[str, Work] = field(default_factory=dict)  # tasks of earlier submissions that wait or run
     torn: frozenset[str] = frozenset()  # jobs of those, of which other tasks have ended
+    waiting: dict[str, Submitted] = field(default_factory=dict)  # jobs of those that wait for other jobs
     made: list[str] = field(default_factory=list)  # jobs of this one
     lines: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -140,6 +141,7 @@ class Slurm(Executor):
                 link.lines.append(f"{link.name}: nothing to do, all is done in {link.stage.folder}")
                 link.lines.extend(link.stage.summary())
             if link.live:
+                _wait_for(link, after)
                 jobs = ", ".join(dict.fromkeys(map(_job, link.live)))
                 link.lines.append(f"{link.name}: {len(link.live)} tasks of an earlier submission go on (job {jobs})")
 
@@ -257,6 +259,20 @@ def _look(link: _Link) -> None:
     tasks = tasks_of(earlier, states, {})
     link.live = {task.id: task.work for task in tasks if task.live}
     link.torn = frozenset(task.job for task in tasks if not task.live)
+    link.waiting = {task.job: task.submitted for task in tasks if task.live and task.reason == "Dependency"}
+
+
+def _wait_for(link: _Link, after: Sequence[str]) -> None:
+    """Have jobs of earlier submissions wait for what is to end well now, be it submitted later than they were.
+
+    What they wait for may have failed in part, and be done by others meanwhile: they would be cancelled in the end.
+    """
+    for job, submitted in link.waiting.items():
+        if not after or set(after) == set(submitted.after):
+            continue
+        with suppress(QueueError):  # it has begun in this moment, perhaps
+            ask(["scontrol", "update", f"JobId={job}", f"Dependency=afterok:{':'.join(after)}"])
+            replace(submitted, after=tuple(dict.fromkeys(map(_job, after)))).write()
 
 
 def _take_back(record: Submitted, error: str) -> None:

@@ -220,6 +220,27 @@ def test_what_waits_or_runs_is_not_submitted_again(tmp_path: Path, submit: Submi
     assert train.after == ("100", "102")
 
 
+def test_what_waits_already_waits_for_what_is_submitted_later(
+    tmp_path: Path, submit: Submit, cluster: Commands
+) -> None:
+    """A task of job 100 has failed, and what it was to do is done by job 102: job 100 never ends well."""
+    root = tmp_path / "runs"
+    packed(root)
+    submit("cache", "train_head")
+    told = "".join(f"{task}|RUNNING|None|n1\n" for task in ("100_1", "100_3"))
+    cluster.answer("squeue", told + "101|PENDING|Dependency||\n")
+    submit("cache", "train_head")
+    [train] = records(root, "train_head")
+    assert "update JobId=101 Dependency=afterok:100_1:100_3:102" in cluster.asked("scontrol")
+    assert train.after == ("100", "102")
+    told += "".join(f"102_{i}|RUNNING|None|n1\n" for i in range(3))
+    cluster.answer("squeue", told.replace("100_", "102_") + "101|PENDING|Dependency||\n")
+    asked = len(cluster.asked("scontrol"))
+    cluster.answer("scontrol", code=1, error="Job has already begun\n")
+    assert submit("cache", "train_head").failed == {}, "if it cannot be told any more, it has begun"
+    assert len(cluster.asked("scontrol")) > asked
+
+
 def test_what_waits_for_something_that_failed_is_dead(tmp_path: Path, submit: Submit, cluster: Commands) -> None:
     submit("pack", "cache")
     running(cluster, "100")

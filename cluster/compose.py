@@ -7,8 +7,8 @@ dataclasses of stages, heads, backbones, datasets and executors check. Everythin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +56,7 @@ DEFAULT_EXPERIMENT = "demo"
 LOCAL = "local"  # configs/local.yaml: a user's own defaults, not in git
 OF_THE_SITE = re.compile(r"[+~]*(cluster[.=@]|runs_root=)")  # settings that say where, hence nothing of what comes out
 _PRIMARY = "hedgerow_primary"
+_BASE_60 = ("tag:yaml.org,2002:str", re.compile(r"[-+]?[0-9]+(?::[0-5]?[0-9])+$"))
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML was built with it
 
 T = TypeVar("T")
@@ -176,7 +177,7 @@ def _hydra(overrides: Sequence[str], names: Mapping[str, Sequence[str]], folders
     store = ConfigStore.instance()
     store.store(_PRIMARY, primary)
     try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"), _times_are_text():
             config = hydra_compose(_PRIMARY, overrides=list(overrides))
         if missing := sorted(OmegaConf.missing_keys(config)):
             raise UserError("\n".join(f"{key}: needs a value, e.g. {key}=…" for key in missing))
@@ -187,6 +188,17 @@ def _hydra(overrides: Sequence[str], names: Mapping[str, Sequence[str]], folders
         store.repo.pop(f"{_PRIMARY}.yaml")
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
+
+
+@contextmanager
+def _times_are_text() -> Iterator[None]:
+    """Meanwhile ``time: 12:00:00`` in a file is what it looks like. To YAML 1.1 it is 43,200: a number in base 60."""
+    before = yaml.SafeLoader.yaml_implicit_resolvers  # OmegaConf's loader begins with a copy of them
+    yaml.SafeLoader.yaml_implicit_resolvers = {first: [_BASE_60, *found] for first, found in before.items()}
+    try:
+        yield
+    finally:
+        yaml.SafeLoader.yaml_implicit_resolvers = before
 
 
 def _one_line(error: Exception) -> str:

@@ -60,14 +60,17 @@ def _partial_of(path: Path) -> Path:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside ``path``, this writer's own; it is removed on leaving, unless it was moved away."""
+    """A new folder beside ``path``, this writer's own; it is removed on leaving, unless it was moved away.
+
+    What cannot go yet is a stray for the next sweep: NFS keeps a file that is open, under the name ``.nfs…``.
+    """
     partial = _partial_of(path)
     partial.mkdir(parents=True)
     try:
         yield partial
     finally:
         if partial.exists():
-            shutil.rmtree(partial)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def move_folder(made: Path, path: Path) -> None:

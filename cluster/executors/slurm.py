@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -26,7 +26,7 @@ from cluster.executors.base import Executor, Outcome, Submission, write_resolved
 from cluster.jobs.claims import Claims, Held
 from cluster.jobs.deaths import given_up
 from cluster.jobs.folder import jobs_folder
-from cluster.jobs.queue import QueueError, ask, queued
+from cluster.jobs.queue import QueueError, ask, cancel, queued, submitted_from
 from cluster.jobs.submissions import Job, Submitted, Work, job_ids, submissions
 from cluster.jobs.tasks import tasks_of
 from cluster.slurm.code import commit, snapshot
@@ -53,6 +53,8 @@ class _Link:
     resources: Resources
     jobs: Path
     live: dict[str, Work] = field(default_factory=dict)  # tasks of earlier submissions that wait or run
+    torn: frozenset[str] = frozenset()  # jobs of those, of which other tasks have ended
+    waiting: dict[str, Submitted] = field(default_factory=dict)  # jobs of those that wait for other jobs
     made: list[str] = field(default_factory=list)  # jobs of this one
     lines: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -64,12 +66,20 @@ class _Link:
 
     @property
     def pending(self) -> list[str]:
-        """The jobs that must end well before the next stage begins."""
-        return [*dict.fromkeys(task.split("_")[0] for task in self.live), *self.made]
+        """The jobs and tasks that must end well before the next stage begins.
+
+        A job never does of which a task has failed, although what that was to do is done by another one meanwhile.
+        """
+        return [*dict.fromkeys(task if _job(task) in self.torn else _job(task) for task in self.live), *self.made]
+
+
+def _job(task: str) -> str:
+    """That a task is of; of a job, itself."""
+    return task.split("_")[0]
 
 
 def _awaited(stage: Stage, links: Mapping[Place, _Link]) -> list[str]:
-    """The jobs that must end well before a stage begins: of what it reads, or of what that is waiting for.
+    """The jobs and tasks that must end well before a stage begins: of what it reads, or of what that is waiting for.
 
     A stage in between that has no jobs of its own, or was not chosen, is no reason not to wait for those before it.
     """
@@ -122,7 +132,7 @@ class Slurm(Executor):
         with _sole(link.jobs):
             Stage.prepare(link.stage)  # the record of the folder alone: the first task makes ready what takes a GPU
             write_resolved(link.stage, submission)
-            link.live = _live(link)
+            _look(link)
             works = self._unknown(link) if after else self._missing(link)
             if works:
                 self._make(link, works, submission, after)
@@ -131,7 +141,8 @@ class Slurm(Executor):
                 link.lines.append(f"{link.name}: nothing to do, all is done in {link.stage.folder}")
                 link.lines.extend(link.stage.summary())
             if link.live:
-                jobs = ", ".join(dict.fromkeys(task.split("_")[0] for task in link.live))
+                _wait_for(link, after)
+                jobs = ", ".join(dict.fromkeys(map(_job, link.live)))
                 link.lines.append(f"{link.name}: {len(link.live)} tasks of an earlier submission go on (job {jobs})")
 
     def _missing(self, link: _Link) -> list[Work]:
@@ -178,7 +189,7 @@ class Slurm(Executor):
             user=getpass.getuser(),
             time=time.time(),
             code=code,
-            after=tuple(after),
+            after=tuple(dict.fromkeys(map(_job, after))),
         )
         executor = make_executor(
             record.folder,
@@ -199,9 +210,12 @@ class Slurm(Executor):
                     with as_asked(link.resources):
                         made = executor.map_array(lambda task: task(), tasks)
                 except (FailedJobError, FailedSubmissionError) as error:
-                    parts = [*fewer([work for other in (part, *parts) for work in other], str(error))]
+                    # where submitit can't read the answer, it adds advice for its own users
+                    said = str(error).partition("\n")[0] if isinstance(error, FailedSubmissionError) else str(error)
+                    _take_back(record, said)
+                    parts = [*fewer([work for other in (part, *parts) for work in other], said)]
                     continue
-                job = Job(id=made[0].job_id.split("_")[0], array=len(part) > 1, work=tuple(part))
+                job = Job(id=_job(made[0].job_id), array=len(part) > 1, work=tuple(part))
                 record = replace(record, jobs=(*record.jobs, job))
                 record.write()
                 link.made.append(job.id)
@@ -229,8 +243,8 @@ class Slurm(Executor):
         return None, f"commit {commit()}" if self.config.code == "commit" else "installed"
 
 
-def _live(link: _Link) -> dict[str, Work]:
-    """Tasks of earlier submissions that wait or run.
+def _look(link: _Link) -> None:
+    """Which tasks of earlier submissions wait or run.
 
     Raises:
         UserError: nobody can tell; submitting would do work twice.
@@ -242,7 +256,42 @@ def _live(link: _Link) -> dict[str, Work]:
         raise UserError(
             f"{link.name}: {error}, so nobody can tell which of its jobs still run. Try again when SLURM answers."
         ) from None
-    return {task.id: task.work for task in tasks_of(earlier, states, {}) if task.live}
+    tasks = tasks_of(earlier, states, {})
+    link.live = {task.id: task.work for task in tasks if task.live}
+    link.torn = frozenset(task.job for task in tasks if not task.live)
+    link.waiting = {task.job: task.submitted for task in tasks if task.live and task.reason == "Dependency"}
+
+
+def _wait_for(link: _Link, after: Sequence[str]) -> None:
+    """Have jobs of earlier submissions wait for what is to end well now, be it submitted later than they were.
+
+    What they wait for may have failed in part, and be done by others meanwhile: they would be cancelled in the end.
+    """
+    for job, submitted in link.waiting.items():
+        if not after or set(after) == set(submitted.after):
+            continue
+        with suppress(QueueError):  # it has begun in this moment, perhaps
+            ask(["scontrol", "update", f"JobId={job}", f"Dependency=afterok:{':'.join(after)}"])
+            replace(submitted, after=tuple(dict.fromkeys(map(_job, after)))).write()
+
+
+def _take_back(record: Submitted, error: str) -> None:
+    """Cancel what SLURM took although sbatch failed, as where its answer came too late: nobody would know of it.
+
+    Raises:
+        UserError: there was something.
+    """
+    try:
+        jobs = [job for job in submitted_from(record.folder) if job not in job_ids([record])]
+        cancel(jobs)
+    except QueueError:  # what is not named finds nothing to do, see submitit's waiting for its pickle
+        return
+    if jobs:
+        why = (error.splitlines() or ["no reason given"])[-1]
+        raise UserError(
+            f"sbatch failed ({why}), but SLURM had taken the job: {', '.join(jobs)} is cancelled. The same command "
+            "tries again."
+        )
 
 
 def _said(link: _Link, record: Submitted) -> str:
@@ -273,7 +322,7 @@ def _outside_of_jobs() -> Iterator[None]:
     if "SLURM_JOB_ID" not in os.environ:
         yield
         return
-    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    kept = {name: os.environ[name] for name in ("SLURM_CONF", "SLURM_CLUSTERS") if name in os.environ}
     with clean_env():
         os.environ.update(kept)
         yield

@@ -2,8 +2,10 @@
 
 A claim is a file that comes into being whole or not at all, holds who has it, and whose time of change is a heartbeat.
 One whose heart has not beaten for :data:`STALE_SECONDS` belongs to nobody: its holder died, and whoever takes it over
-is told how. Times are compared as the file system that holds the claims tells them, so clocks of machines need not
-agree. Claims are a courtesy and no lock: were two processes ever at one unit, both would write the same bytes.
+is told how. Clocks of machines need not agree: times are compared as the file system that holds the claims tells them,
+and since some have them from the machines (Lustre, for one), a claim that looks old must have been seen not to change
+for some heartbeats, and one that has not changed for :data:`STALE_SECONDS` is old whatever its time. Claims are a
+courtesy and no lock: were two processes ever at one unit, both would write the same bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +24,7 @@ from pathlib import Path
 
 from pipeline.files import NOT_OFFERED, json_bytes
 from pipeline.processes import machine, runs
+from pipeline.stale import again_if_stale
 
 FOLDER = "claims"
 BEAT_SECONDS = 5.0
@@ -54,10 +58,11 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A unit that somebody else has; ``age`` seconds since the heartbeat."""
+    """A unit that somebody else has; ``age`` seconds since the heartbeat, which was at ``beat``."""
 
     claim: Claim
     age: float
+    beat: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +73,30 @@ class _Found:
 
 
 class Claims:
-    """Takes claims for this process, and keeps them fresh by a thread."""
+    """Takes claims for this process, and keeps them fresh by a thread.
 
-    def __init__(self, jobs: Path, *, task: str = "", restart: int = 0, stale_seconds: float = STALE_SECONDS) -> None:
+    Args:
+        jobs: folder.
+        task: the scheduler's id of the task.
+        restart: how often the task was started before.
+        stale_seconds: after which a claim without heartbeat belongs to nobody.
+        watch_seconds: for which one that looks so old must have been seen not to change; None: some heartbeats.
+    """
+
+    def __init__(
+        self,
+        jobs: Path,
+        *,
+        task: str = "",
+        restart: int = 0,
+        stale_seconds: float = STALE_SECONDS,
+        watch_seconds: float | None = None,
+    ) -> None:
         self.folder = jobs / FOLDER
         self.folder.mkdir(parents=True, exist_ok=True)
         self.task, self.restart, self.stale_seconds = task, restart, stale_seconds
+        self.watch_seconds = stale_seconds / 3 if watch_seconds is None else watch_seconds
+        self._seen: dict[str, tuple[float, float]] = {}  # unit → heartbeat of its claim, and when it was first seen
         self._mine: dict[str, tuple[Claim, Path]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -97,6 +120,7 @@ class Claims:
                 self._path(unit, generation).unlink(missing_ok=True)
                 continue
             self._remove_older(unit, generation)
+            self._seen.pop(unit, None)
             with self._lock:
                 self._mine[unit] = claim, self._path(unit, generation)
             self._keep_beating()
@@ -158,7 +182,7 @@ class Claims:
         try:
             os.link(temporary, path)  # fails if it is there, on NFS too
         except FileExistsError:
-            return False
+            return temporary.stat().st_nlink == 2  # made by us, and asked for twice since an answer was lost: link(2)
         except OSError as error:
             if error.errno not in NOT_OFFERED | {errno.EMLINK}:
                 raise
@@ -179,9 +203,19 @@ class Claims:
             return "was ended and its task started anew"
         if has_died(claim):
             return "died"
-        if held.age > self.stale_seconds:
-            return f"has not been heard of for {held.age:.0f} s"
+        still = self._unchanged_for(held)
+        if (held.age > self.stale_seconds and still >= self.watch_seconds) or still > self.stale_seconds:
+            return f"has not been heard of for {max(held.age, still):.0f} s"
         return None
+
+    def _unchanged_for(self, held: Held) -> float:
+        """Seconds since this process saw the last heartbeat for the first time."""
+        now = time.monotonic()
+        beat, since = self._seen.setdefault(held.claim.unit, (held.beat, now))
+        if beat != held.beat:
+            self._seen[held.claim.unit] = held.beat, now
+            return 0.0
+        return now - since if held.claim.token else float("inf")
 
     # -- heartbeat
 
@@ -226,14 +260,24 @@ def describe(claim: Claim) -> str:
 def read_claim(path: Path, now: float) -> Held | None:
     """A claim with its age at ``now``; None if it is gone. A damaged one belongs to nobody, and is as old as can be."""
     try:
-        changed, data = path.stat().st_mtime, path.read_bytes()
+        beat, data = _content(path)
     except FileNotFoundError:
         return None
     try:
-        return Held(claim=Claim(**json.loads(data)), age=now - changed)
+        return Held(claim=Claim(**json.loads(data)), age=now - beat, beat=beat)
     except (ValueError, TypeError):
         nobody = Claim(unit=path.name.rpartition(".")[0], task="", restart=0, host="", machine="", pid=0, token="")
-        return Held(claim=nobody, age=float("inf"))
+        return Held(claim=nobody, age=float("inf"), beat=beat)
+
+
+@again_if_stale
+def _content(path: Path) -> tuple[float, bytes]:
+    """Time of change and bytes. It may go at any moment, which a network disk may say as ESTALE.
+
+    Such a disk answers stat() out of its memory, which may be a minute old; opening a file asks the server.
+    """
+    with path.open("rb") as file:
+        return os.fstat(file.fileno()).st_mtime, file.read()
 
 
 def held_now(jobs: Path, now: float) -> Iterator[Held]:

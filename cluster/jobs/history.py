@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,9 +71,15 @@ class History:
 
     @cached_property
     def _last(self) -> list[Told]:
-        """The events of the journals that were written last, in the order of time."""
-        told = [event for journal in self.journals[:MOST] for event in events_of(journal)]
-        return sorted(told, key=lambda item: item.event.time)
+        """The events of the journals that were written last, in the order of time; those of one, as they stand there.
+
+        A task that is started anew on another node has another clock from there on.
+        """
+        told: list[tuple[float, Told]] = []
+        for found in self.journals[:MOST]:
+            events = list(events_of(found))
+            told.extend(zip(accumulate((item.event.time for item in events), max), events, strict=True))
+        return [item for _, item in sorted(told, key=itemgetter(0))]
 
     @property
     def began(self) -> dict[str, bool]:
@@ -95,6 +103,7 @@ class History:
         done = [item.event.time for item in self._last if item.event.event == "done"]
         if not units or not done:
             return None
+        now = max(now, *done)  # of a node whose clock is ahead
         # all that happened since the newest of those that were not read was written last is known
         known = self.journals[MOST].changed if len(self.journals) > MOST else units[0].time
         for window in WINDOWS:

@@ -37,7 +37,7 @@ class AtWork:
         if jobs is not None:
             host = socket.gethostname()
             with _leaving_out():
-                self._claims = Claims(jobs)
+                self._claims = Claims(jobs, watch_seconds=0)  # nothing waits for who seems to be dead
             name = f"{host}-{os.getpid()}-{time.time_ns()}.jsonl"
             self._journal = Journal(jobs / FOLDER / name, host=host, node="", restart=0)
 

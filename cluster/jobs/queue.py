@@ -6,20 +6,20 @@ twice, and what became of the others, for people.
 
 from __future__ import annotations
 
-import getpass
 import os
 import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 TIMEOUT_SECONDS = 30.0
-#: States of a job that will still do something; SLURM's words.
-LIVE = frozenset(
-    {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"}
-    | {"RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+#: States of a job that will do nothing more; SLURM's words. Newer versions have more words for the others.
+OVER = frozenset(
+    {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"}
+    | {"REVOKED", "LAUNCH_FAILED", "?", ""}
 )
 NEVER = "DependencyNeverSatisfied"
 #: Variables of a user's shell that would hide jobs from these commands, give another form, or ask before they cancel.
@@ -51,7 +51,7 @@ class Queued:
     @property
     def live(self) -> bool:
         """Whether it will still do something."""
-        return self.state in LIVE and self.reason != NEVER
+        return self.state not in OVER and self.reason != NEVER
 
 
 def queued(jobs: Sequence[str], *, users: Iterable[str] = (), timeout: float = TIMEOUT_SECONDS) -> dict[str, Queued]:
@@ -67,15 +67,28 @@ def queued(jobs: Sequence[str], *, users: Iterable[str] = (), timeout: float = T
     """
     if not jobs:
         return {}
+    wanted = set(jobs)
     # not --jobs: squeue fails as a whole if one of them is forgotten already; all of some users are one question, too
-    whose = f"--user={','.join(sorted({getpass.getuser(), *filter(_is_known, users)}))}"
-    lines = ask(["squeue", "--noheader", whose, "--array", "--format=%i|%T|%r|%N|%o"], timeout=timeout)
-    wanted, found = set(jobs), {}
+    return {said.task: said for said in _of_users(users, timeout) if said.task.split("_")[0] in wanted}
+
+
+def submitted_from(folder: Path) -> list[str]:
+    """The jobs of this user that wait or run, and whose script lies in ``folder``; however it is reached.
+
+    Raises:
+        QueueError: squeue is not there or does not answer.
+    """
+    found = [said for said in _of_users((), TIMEOUT_SECONDS) if Path(said.command).parent.name == folder.name]
+    return list(dict.fromkeys(said.task.split("_")[0] for said in found))
+
+
+def _of_users(users: Iterable[str], timeout: float) -> Iterator[Queued]:
+    """All tasks in the queue of this user, and of others that this machine knows."""
+    whose = ",".join([str(os.getuid()), *sorted({*filter(_is_known, users)})])
+    lines = ask(["squeue", "--noheader", f"--user={whose}", "--array", "--format=%i|%T|%r|%N|%o"], timeout=timeout)
     for line in lines:
         task, state, reason, nodes, command = [*line.split("|", 4), "", "", "", ""][:5]
-        if task.split("_")[0] in wanted:
-            found[task] = Queued(task=task, state=state, reason=reason, nodes=nodes, command=command)
-    return found
+        yield Queued(task=task, state=state, reason=reason, nodes=nodes, command=command)
 
 
 def _is_known(user: str) -> bool:
@@ -131,6 +144,8 @@ def ask(command: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> list[str
     if shutil.which(name) is None:
         raise QueueError(f"there is no {name} here: this is no machine of a SLURM cluster")
     plain = {key: value for key, value in os.environ.items() if not key.startswith(OF_THE_SHELL)}
+    if "SBATCH_CLUSTERS" in plain:  # where sbatch sends jobs the others look for them
+        plain["SLURM_CLUSTERS"] = plain["SBATCH_CLUSTERS"]
     try:
         done = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=timeout, errors="replace")
     except subprocess.TimeoutExpired:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,14 +15,14 @@ from cluster.slurm.resources import Resources
 from pipeline.errors import UserError
 
 UNKNOWN_ARRAY = 1001  # SLURM's own default of MaxArraySize
-#: What sbatch says when there are too many jobs in the queue.
-TOO_MANY = (
-    "SubmitJobLimit",
-    "SubmitJobPerUser",
-    "SubmitJobsLimit",
-    "Job violates accounting/QOS policy",
-    "MaxJobCount",
-)
+#: What sbatch says when there are too many jobs in the queue. POLICY it says of times and sizes, too; then it names
+#: the limit in a line of its own, but for old versions.
+TOO_MANY = ("SubmitJob", "MaxJobCount")
+POLICY = "Job violates accounting/QOS policy"
+_LIMIT = re.compile(r"(?:QOS|Assoc|Max|Min)[A-Z]\w+")
+#: What it says when it does not know whether there is a job now, or when there is to be none for a while.
+NO_ANSWER = ("timed out", "Zero Bytes", "Unable to contact slurm controller", "emporarily")
+_ERROR = "sbatch: error: "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Limits:
     """What the cluster takes.
 
     Attributes:
-        array: tasks of one array: MaxArraySize, which the greatest index must stay below.
+        array: tasks of one array: MaxArraySize, which the greatest index must stay below, or max_array_tasks.
         submit: jobs that this user may have in the queue, each task of an array counting; None = no limit.
     """
 
@@ -41,12 +42,18 @@ def limits(resources: Resources) -> Limits:
     """What ``scontrol`` and ``sacctmgr`` tell; where they do not answer, SLURM's defaults and no limit."""
     array = UNKNOWN_ARRAY
     with contextlib.suppress(QueueError, ValueError):
-        array = max(1, int(settings().get("MaxArraySize", UNKNOWN_ARRAY)))
+        said = settings()
+        fewer_tasks = re.findall(r"max_array_tasks=(\d+)", said.get("SchedulerParameters", ""))
+        array = max(1, min(int(found) for found in (said.get("MaxArraySize", UNKNOWN_ARRAY), *fewer_tasks)))
     return Limits(array=array, submit=_submit_limit(resources))
 
 
 def _submit_limit(resources: Resources) -> int | None:
-    """The smallest of the limits on jobs in the queue that this user's associations and the QOS have."""
+    """The smaller of the limits on jobs in the queue that this user's association and the QOS have.
+
+    Of several associations (accounts, clusters, some for a partition) it is not known which one counts: the one that
+    allows most. If that is too much, sbatch says so.
+    """
     association = ["sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}"]
     if resources.account:
         association.append(f"account={resources.account}")
@@ -55,12 +62,13 @@ def _submit_limit(resources: Resources) -> int | None:
         questions.append(
             ["sacctmgr", "-nP", "show", "qos", resources.qos, "format=MaxSubmitJobsPU,MaxSubmitJobsPA,GrpSubmitJobs"]
         )
-    found: list[int] = []
+    found: list[float] = []
     for question in questions:
         with contextlib.suppress(QueueError):
-            values = [value for line in ask(question, timeout=10) for value in line.split("|")]
-            found.extend(int(value) for value in values if value.isdigit())
-    return min(found, default=None)
+            rows = [[int(value) for value in line.split("|") if value.isdigit()] for line in ask(question, timeout=10)]
+            found.append(max((min(row, default=math.inf) for row in rows), default=math.inf))
+    least = min(found, default=math.inf)
+    return int(least) if least < math.inf else None
 
 
 def cut(units: Sequence[str], resources: Resources, most: int | None) -> list[Work]:
@@ -90,17 +98,26 @@ def fewer(left: Sequence[Work], error: str) -> list[Sequence[Work]]:
     Raises:
         UserError: SLURM says something else, or there is no room for a single task.
     """
-    lines = error.strip().splitlines() or ["no reason given"]
+    lines = [line.removeprefix(_ERROR) for line in error.strip().splitlines()] or ["no reason given"]
+    named = [line for line in lines if _LIMIT.fullmatch(line)]
     limit = next((line for line in lines if any(word in line for word in TOO_MANY)), None)
+    if limit is None and not named:
+        limit = next((line for line in lines if POLICY in line), None)
     if limit is None:
+        if any(word in lines[-1] for word in NO_ANSWER):
+            raise UserError(
+                f"sbatch had no answer from SLURM ({lines[-1]}), which may be busy. The same command tries again; "
+                "a job that was made all the same finds nothing to do, and ends after a minute."
+            )
         raise UserError(
-            f"sbatch refused the job: {lines[-1]}. Check cluster.partition, account, qos, time and the like."
+            f"sbatch refused the job: {': '.join([*named, lines[-1]])}. Check cluster.partition, account, qos, time "
+            "and the like."
         )
     units = [unit for work in left for unit in work.units or ()]
     if len(left) == 1 or not units:
         what = f"{len(units)} units are" if units else "it is"
         raise UserError(
-            f"there are as many jobs in the queue as SLURM takes ({limit.removeprefix('sbatch: error: ')}), so {what} "
+            f"there are as many jobs in the queue as SLURM takes ({limit}), so {what} "
             "not submitted. The same command submits what is missing once others have ended."
         )
     each = -(-len(units) // (len(left) // 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import time
 from types import FrameType
@@ -50,13 +51,16 @@ class Notice:
             return f"ran into the time limit of {self.minutes} min"
         return "told to end" if self.signal == signal.SIGTERM else "preempted"
 
-    def goes_on(self) -> bool:
+    def goes_on(self) -> bool | None:
         """Whether this task is to be started again: not if somebody cancelled it, be it after it was told to stop.
 
-        A cancelled job is COMPLETING at this moment. So is one that was requeued, but that has one restart more, and
+        None: SLURM cannot be asked here, as in a container that has none of its commands; the batch script can. A
+        cancelled job is COMPLETING at this moment. So is one that was requeued, but that has one restart more, and
         one whose time has ended, which is the reason then. Where nobody answers, a task that was told goes on.
         """
         told = self.signal == signal.SIGUSR2
+        if not told and shutil.which("scontrol") is None:
+            return None
         try:
             facts = " ".join(ask(["scontrol", "show", "job", "--oneliner", self.job_id], timeout=ANSWER_SECONDS))
         except QueueError:

@@ -45,6 +45,11 @@ class Resources:
 
     def __post_init__(self) -> None:
         minutes(self.time)
+        if elsewhere := [name for name in ("clusters", "cluster", "M") if name in self.sbatch]:
+            raise ValueError(
+                f"sbatch.{elsewhere[0]}: squeue would ask for these jobs on another cluster. Say it to all commands of "
+                f"SLURM, in the shell: export SLURM_CLUSTERS={self.sbatch[elsewhere[0]]}"
+            )
 
     @property
     def ranks_per_node(self) -> int:

@@ -9,20 +9,27 @@ from typing import Any
 
 from submitit import SlurmExecutor
 
+from cluster.jobs import journal
+from cluster.jobs.history import INTERRUPTED
 from cluster.slurm.resources import Resources, check_no_newline, minutes
 from pipeline.errors import UserError
 
-#: Exit codes of a task's process.
+#: Exit codes of a task's process. Not 1, which srun says where SLURM saw one of them run out of memory.
+FAILED = 83  # and it has said why
 STOPPED, AGAIN = 84, 85  # at a safe point, for good; at a safe point, and the task is to go on
+OUT_OF_MEMORY = 1
 #: How a process ends that the machine ended (ABRT, BUS, FPE, KILL, SEGV), not a person (TERM).
-KILLED = (134, 135, 136, 137, 139)
-NOT_YET = (140, 143)  # USR2 or TERM came before the process listened
+KILLED_BY_KERNEL = 137
+KILLED = (134, 135, 136, KILLED_BY_KERNEL, 139)
+ASK = 143
+NOT_YET = (140, ASK)  # USR2 or TERM came before the process listened, or where it cannot ask what TERM means
 TIME_ENDED = "Reason=TimeLimit"  # as scontrol says of a job that was not in time
 RESTARTS = 100  # of a task whose process is killed; one that is interrupted goes on for ever
 
 #: SIGTERM reaches this shell too, which must outlive the processes it waits for.
 BEFORE = (
     "trap : TERM USR2",
+    "unset SLURM_CLUSTERS SBATCH_CLUSTERS",  # a job asks its own cluster, which it need not look up
     # where jobs start with an environment of their own (--export=NONE), srun would hand on nothing that is set here
     "export SLURM_EXPORT_ENV=ALL",
     # login shells often say OMP_NUM_THREADS=1, for their own sake; cluster.setup may say another number
@@ -32,18 +39,30 @@ BEFORE = (
 )
 
 
-def after(requeue: bool) -> tuple[str, ...]:
+def after(requeue: bool, folder: Path) -> tuple[str, ...]:
     """What follows the work: a task that was interrupted, or whose process was killed, goes back into the queue.
 
-    By its own name: the bare id of the last task of an array is that of the whole array.
+    By its own name: the bare id of the last task of an array is that of the whole array. Where memory is watched by
+    cgroups, srun's code says nothing of how the processes ended once one of them, or a child, was killed for want of
+    it; their journals do.
+
+    Args:
+        requeue: whether it may.
+        folder: of the submission.
     """
     if not requeue:
         return ()
+    journals = f'{shlex.quote(str(folder / journal.FOLDER))}/"$task".*.jsonl'
     return (
         "code=$?",
         "again=",
         "task=$SLURM_JOB_ID",
         'if [ -n "$SLURM_ARRAY_JOB_ID" ]; then task=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; fi',
+        f"if [ $code = {OUT_OF_MEMORY} ]; then",
+        f"""  last=$(tail -qn 1 {journals} 2>/dev/null | grep '"restart": '"${{SLURM_RESTART_COUNT:-0}}}}")""",
+        f"""  if printf %s "$last" | grep -qv '"event": "ended"'; then code={KILLED_BY_KERNEL}""",
+        f"""  elif printf %s "$last" | grep -q '"reason": "{INTERRUPTED}"'; then code={AGAIN}; fi""",
+        "fi",
         'runs() { scontrol show job "$task" | grep -q JobState=RUNNING; }  # false once somebody has cancelled it',
         # true once somebody has cancelled it, which may be after it was told that its time ends
         "gone() {",
@@ -88,7 +107,7 @@ def make_executor(
         grace_seconds: before the time limit, at which tasks are told.
         requeue: whether they may go back into the queue.
         path: put before PYTHONPATH; None = the installed code.
-        after_jobs: that must have ended well before.
+        after_jobs: jobs and tasks that must have ended well before.
         kill_together: whether all ranks end when one fails.
 
     Raises:
@@ -120,7 +139,7 @@ def make_executor(
         array_parallelism=resources.max_parallel,
         signal_delay_s=grace_seconds,
         setup=setup,
-        teardown=list(after(requeue)),
+        teardown=list(after(requeue, folder)),
         srun_args=[*(["--kill-on-bad-exit=1"] if kill_together else []), *resources.srun],
         wckey=None,
         additional_parameters=_options(resources, requeue=requeue, after_jobs=after_jobs),

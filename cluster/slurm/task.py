@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from submitit import JobEnvironment
 
+from cluster.jobs import history
 from cluster.jobs.claims import BEAT_SECONDS, Claims, Held
 from cluster.jobs.deaths import MOST, deaths, forget_deaths, note_death, reason_of
 from cluster.jobs.journal import Journal, journal_path
@@ -27,7 +28,7 @@ from cluster.jobs.submissions import Work
 from cluster.progress import LineProgress
 from cluster.slurm.notice import Notice
 from cluster.slurm.ranks import choose_gpu, process_group
-from cluster.slurm.script import AGAIN, STOPPED
+from cluster.slurm.script import AGAIN, ASK, FAILED, STOPPED
 from cluster.streams import show_what_can_be_shown
 from pipeline.errors import LeftError, LostError, UserError
 from pipeline.interruption import Interrupted, stop_asked
@@ -35,7 +36,6 @@ from pipeline.progress import Silent
 from stages.base import Stage, Unit, make_stage
 
 PREPARE, FINISH, START = "+prepare", "+finish", "+start"  # claims that are no unit's
-FAILED = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +96,17 @@ class Runner:
     def run(self) -> int:
         """Work until all is done, or must stop; the exit code."""
         self.notice.listen()
-        self.journal.note("started")
         choose_gpu(self.env)
         stage: Stage | None = None
         try:
+            self.journal.note("started")
             stage = make_stage(self.task.stage, pickle.loads(self.task.experiment))
             if stage.by_ranks and (self.ranks > 1 or stage.process_group):
                 self._together(stage)
             elif self.rank == 0 or stage.side_by_side:
                 self._alone(stage)
         except (Interrupted, KeyboardInterrupt):
-            code = AGAIN if self.notice.goes_on() else STOPPED
+            code = {True: AGAIN, False: STOPPED, None: ASK}[self.notice.goes_on()]
             if self.rank and stage is not None and stage.by_ranks:
                 code = 0  # srun ends all ranks when one fails, and the first one may not have put its things away yet
         except UserError as error:
@@ -126,12 +126,15 @@ class Runner:
     def _report(self, code: int) -> None:
         for what, reason in self.failed.items():
             print(f"failed: {what}: {reason}", file=sys.stderr, flush=True)
-        self.journal.note("ended", reason=self._ending(code))
+        try:
+            self.journal.note("ended", reason=self._ending(code))
+        except OSError:  # no room, perhaps; the exit code says it, too
+            traceback.print_exc()
 
     def _ending(self, code: int) -> str | None:
         if code == FAILED:
             return next(iter(self.failed.values()))
-        return {AGAIN: "interrupted, goes on", STOPPED: "stopped"}.get(code)
+        return {AGAIN: history.INTERRUPTED, STOPPED: history.STOPPED, ASK: history.STOPPED}.get(code)
 
     def _alone(self, stage: Stage) -> None:
         """The units of this task, as one process among others."""

@@ -3,8 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
 
 from cluster import compose as module
 from cluster.compose import compose
@@ -45,6 +47,20 @@ def test_a_folder_of_ones_own_adds_options(house: Path, tmp_path: Path) -> None:
     (tmp_path / "mine" / "head").mkdir(parents=True)
     (tmp_path / "mine" / "head" / "wide.yaml").write_text("kind: loss_prediction\nhidden: 2048\n")
     assert compose(["head=wide"], folders=[tmp_path / "mine"]).experiment.head["hidden"] == 2048
+
+
+@pytest.mark.parametrize("written", ["12:00:00", "90:00", "1-00:30:00", "0:45", "-1:30", "90", "0x10"])
+def test_a_time_in_a_file_is_what_it_looks_like(house: Path, tmp_path: Path, written: str) -> None:
+    """Quoted or not, in a file or on the command line; YAML 1.1 reads 12:00:00 as 43,200, which would be minutes."""
+    site = tmp_path / "mine" / "cluster"
+    site.mkdir(parents=True)
+    (site / "site.yaml").write_text(f"kind: slurm\nsbatch: {{x: {written}}}\n")
+    composed = compose(["cluster=site"], folders=[tmp_path / "mine"])
+    found = composed.cluster["sbatch"]["x"]
+    assert found == (int(written, 0) if written in ("90", "0x10") else written)
+    assert yaml.safe_load("90:00") == 5400, "elsewhere nothing has changed"
+    text = OmegaConf.to_yaml(OmegaConf.create(dict(composed.resolved)))
+    assert yaml.safe_load(text)["cluster"]["sbatch"]["x"] == found, "whoever reads the record of the run"
 
 
 def test_all_that_is_wrong_is_said_at_once(house: Path) -> None:

@@ -106,6 +106,20 @@ def test_many_writers_of_one_folder_at_once_all_end_and_one_of_them_stands_whole
     assert (target / "a").read_text() == (target / "b").read_text()
 
 
+def test_a_folder_takes_the_place_of_one_of_which_something_is_open_on_nfs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the open file stays in its folder until it is closed, and the folder cannot be removed."""
+    target = tmp_path / "model"
+    for text in ("old", "new"):
+        with temporary_folder(target) as made:
+            (made / "a").write_text(text)
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "unlink", lambda path, **named: None)
+                move_folder(made, target)
+    assert (target / "a").read_text() == "new"
+
+
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EPERM])
 def test_where_folders_have_no_fsync_files_are_written_all_the_same(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

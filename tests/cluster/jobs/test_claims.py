@@ -22,7 +22,7 @@ from pipeline.processes import machine
 
 @pytest.fixture
 def claims(tmp_path: Path) -> Iterator[Claims]:
-    found = Claims(tmp_path, task="7_1", restart=1)
+    found = Claims(tmp_path, task="7_1", restart=1, watch_seconds=0)
     yield found
     found.close()
 
@@ -85,6 +85,54 @@ def test_who_died_is_told_apart_from_who_works(tmp_path: Path, claims: Claims) -
     old = time.time() - 61
     os.utime(tmp_path / FOLDER / "u.0", (old, old))
     assert "not been heard of for 6" in taken(claims, "u").death
+
+
+@pytest.mark.parametrize("skew", [-600, 600])
+def test_whose_clock_is_wrong_is_told_apart_from_the_dead_by_its_heartbeat(tmp_path: Path, skew: float) -> None:
+    """Some file systems have times from the machines: one's heartbeats may seem to be old, or to come."""
+    claims = Claims(tmp_path, stale_seconds=1.0)
+    left_behind(tmp_path)
+    path = tmp_path / FOLDER / "u.0"
+    alive = time.monotonic() + 2.5
+    while time.monotonic() < alive:
+        os.utime(path, (time.time() + skew,) * 2)
+        assert isinstance(claims.take("u"), Held), "its heart beats"
+        time.sleep(0.15)
+    last = time.monotonic()  # that its heart was seen to beat, or a little later
+    while isinstance(claims.take("u"), Held):
+        time.sleep(0.05)
+    assert (0.1 if skew < 0 else 0.7) < time.monotonic() - last < 9
+    claims.close()
+
+
+def test_a_claim_that_goes_while_it_is_read_is_gone(
+    tmp_path: Path, claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network disk reading ends with ESTALE then, opening it again with its absence."""
+    left_behind(tmp_path)
+    real = os.fstat
+
+    def fstat(number: int) -> os.stat_result:
+        monkeypatch.setattr(os, "fstat", real)
+        (tmp_path / FOLDER / "u.0").unlink()
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    assert isinstance(claims.take("u"), Claim)
+
+
+def test_a_link_that_was_made_although_the_answer_was_lost(
+    tmp_path: Path, claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of a network disk asks again then, and hears that the name is there."""
+    real = os.link
+
+    def link(*names: Path) -> None:
+        real(*names)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    monkeypatch.setattr(os, "link", link)
+    assert isinstance(claims.take("u"), Claim)
 
 
 def taken(claims: Claims, unit: str) -> Claim:

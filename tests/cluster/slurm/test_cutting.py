@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.jobs.submissions import Work
 from cluster.slurm import code
-from cluster.slurm.cutting import Limits, arrays, cut, limits, shares
+from cluster.slurm.cutting import Limits, arrays, cut, fewer, limits, shares
 from cluster.slurm.resources import Resources, SlurmConfig, minutes
 from pipeline.config import parse
 from pipeline.errors import UserError
@@ -40,12 +41,47 @@ def test_shares_are_as_many_as_may_run_at_once() -> None:
     assert len(shares(Resources(max_parallel=9), 4)) == 4
 
 
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [  # as SLURM 22.05 and later write them; POLICY is said of all limits
+        (["QOSMaxSubmitJobPerUserLimit", POLICY], None),
+        (["AssocGrpSubmitJobsLimit", POLICY], None),
+        (["MaxSubmitJobsPerAccount", POLICY], None),
+        ([POLICY], None),  # older ones did not say which
+        (["QOSMaxWallDurationPerJobLimit", POLICY], "refused the job: QOSMaxWallDurationPerJobLimit: Batch job.*time"),
+        (["AssocMaxCpuPerJobLimit", POLICY], "refused the job: AssocMaxCpuPerJobLimit"),
+        (["Invalid account or account/partition combination specified"], "refused .*account"),
+        (["Socket timed out on send/recv operation"], "no answer .*timed out.* tries again"),
+        (["Unable to contact slurm controller (connect failure)"], "no answer .*tries again"),
+        (["Slurm temporarily unable to accept job, sleeping and retrying", "Resource temporarily unavailable"], "busy"),
+    ],
+)
+def test_fewer_tasks_are_tried_only_where_there_are_too_many(said: list[str], told: str | None) -> None:
+    """A job that is too long or too large stays so in any number of tasks."""
+    *before, last = said
+    text = "".join(f"sbatch: error: {line}\n" for line in [*before, f"Batch job submission failed: {last}"])
+    tasks = [Work(units=(name,)) for name in "abcd"]
+    if told is None:
+        assert fewer(tasks, text) == [[Work(units=("a", "b")), Work(units=("c", "d"))]]
+    else:
+        with pytest.raises(UserError, match=told):
+            fewer(tasks, text)
+
+
 def test_limits_are_what_the_cluster_says(commands: Commands) -> None:
     assert limits(Resources()) == Limits(array=1001, submit=None), "nobody answers: SLURM's default"
     commands.answer("scontrol", "Configuration data as of …\nMaxArraySize            = 21\nMaxJobCount = 9\n")
-    commands.answer("sacctmgr", "|500\n40|\n")
+    commands.answer("sacctmgr", "500|40\n")
     assert limits(Resources(account="a", qos="q")) == Limits(array=21, submit=40)
     assert [line.split(" format")[0].split(" ", 3)[-1] for line in commands.asked("sacctmgr")][-1].endswith("q")
+    for rows, submit in {"2|\n90|300\n|70\n": 90, "2|\n|\n": None, "": None}.items():
+        commands.answer("sacctmgr", rows)
+        assert limits(Resources()).submit == submit, "of several accounts the one that allows most: sbatch tells"
+    commands.answer("scontrol", "MaxArraySize = 100001\nSchedulerParameters = defer,max_array_tasks=1000,nohold\n")
+    assert limits(Resources()).array == 1000, "indices may be higher than an array has tasks"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +117,7 @@ def test_a_stage_has_its_own_resources() -> None:
         ({"stages": {"cache": {"time": "late"}}}, "no time"),
         ({"partitoin": "x"}, "Did you mean 'partition'"),
         ({"units_per_task": 0}, "units_per_task"),
+        ({"sbatch": {"clusters": "cm4"}}, r"sbatch\.clusters: .*export SLURM_CLUSTERS=cm4"),
     ],
 )
 def test_what_a_site_may_not_say(values: dict[str, object], said: str) -> None:

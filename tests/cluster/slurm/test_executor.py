@@ -149,6 +149,20 @@ def test_jobs_are_seen_whatever_the_shell_says(
     assert len(records(tmp_path / "runs", "pack")) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "inside"), [("SLURM_CLUSTERS", False), ("SLURM_CLUSTERS", True), ("SBATCH_CLUSTERS", False)]
+)
+def test_jobs_are_looked_for_on_the_cluster_that_they_were_sent_to(
+    tmp_path: Path, submit: Submit, cluster: Commands, monkeypatch: pytest.MonkeyPatch, name: str, inside: bool
+) -> None:
+    submit("pack")
+    cluster.answer("squeue", script='[ "$SLURM_CLUSTERS" != cm4 ] || echo "100|RUNNING|None|n1|x"')
+    monkeypatch.setenv(name, "cm4")
+    if inside:  # a job, of whose environment nothing else reaches those that are submitted
+        monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert "go on" in submit("pack").lines[0]
+
+
 def test_stages_wait_for_each_other(tmp_path: Path, submit: Submit, cluster: Commands) -> None:
     outcome = submit("pack", "cache", "train_head", max_parallel=3, stages={"train_head": {"nodes": 2}})
     assert outcome.failed == {}
@@ -201,7 +215,30 @@ def test_what_waits_or_runs_is_not_submitted_again(tmp_path: Path, submit: Submi
     submit("cache", "train_head")
     assert len(records(root, "cache")) == 2
     [_, train] = records(root, "train_head")
-    assert "--dependency=afterok:100:102\n" in script(train)
+    # not 100, of which a task failed perhaps: then it never ends well, and what waits for it is cancelled
+    assert "--dependency=afterok:100_1:100_3:102\n" in script(train)
+    assert train.after == ("100", "102")
+
+
+def test_what_waits_already_waits_for_what_is_submitted_later(
+    tmp_path: Path, submit: Submit, cluster: Commands
+) -> None:
+    """A task of job 100 has failed, and what it was to do is done by job 102: job 100 never ends well."""
+    root = tmp_path / "runs"
+    packed(root)
+    submit("cache", "train_head")
+    told = "".join(f"{task}|RUNNING|None|n1\n" for task in ("100_1", "100_3"))
+    cluster.answer("squeue", told + "101|PENDING|Dependency||\n")
+    submit("cache", "train_head")
+    [train] = records(root, "train_head")
+    assert "update JobId=101 Dependency=afterok:100_1:100_3:102" in cluster.asked("scontrol")
+    assert train.after == ("100", "102")
+    told += "".join(f"102_{i}|RUNNING|None|n1\n" for i in range(3))
+    cluster.answer("squeue", told.replace("100_", "102_") + "101|PENDING|Dependency||\n")
+    asked = len(cluster.asked("scontrol"))
+    cluster.answer("scontrol", code=1, error="Job has already begun\n")
+    assert submit("cache", "train_head").failed == {}, "if it cannot be told any more, it has begun"
+    assert len(cluster.asked("scontrol")) > asked
 
 
 def test_what_waits_for_something_that_failed_is_dead(tmp_path: Path, submit: Submit, cluster: Commands) -> None:
@@ -275,6 +312,38 @@ def test_refused_for_another_reason(tmp_path: Path, submit: Submit, cluster: Com
     assert list(outcome.failed) == ["pack"]
     assert "invalid partition specified: gpux" in outcome.failed["pack"]
     assert records(tmp_path / "runs", "cache") == []
+
+
+@pytest.mark.parametrize("error", ["Socket timed out on send/recv operation", None])
+def test_what_slurm_took_although_sbatch_failed_is_cancelled(
+    tmp_path: Path, submit: Submit, cluster: Commands, error: str | None
+) -> None:
+    """The answer of a busy controller came too late, or nobody can read it: no record would name the job."""
+    queue = (
+        f'echo "100|PENDING|Priority||$(readlink -f "$1")" > "{cluster.folder}/squeue.out"; echo "7|RUNNING|||/x/y" >> '
+    )
+    queue += f'"{cluster.folder}/squeue.out"; '
+    failed = f'echo "sbatch: error: Batch job submission failed: {error}" >&2; exit 1' if error else "echo thank you"
+    cluster.answer("sbatch", script=queue + failed)
+    cluster.answer("scancel")
+    outcome = submit("pack")
+    assert "but SLURM had taken the job: 100 is cancelled. The same command tries again" in outcome.failed["pack"]
+    assert (error or "thank you") in outcome.failed["pack"]
+    assert cluster.asked("scancel") == ["100"]
+    cluster.answer("squeue", code=1, error="squeue: error: Unable to contact slurm controller\n")
+    if error:
+        (tmp_path / "other").mkdir()
+        assert "sbatch had no answer" in submit("pack", root=tmp_path / "other").failed["pack"]
+
+
+def test_jobs_are_asked_for_by_the_user_who_runs_this(
+    tmp_path: Path, submit: Submit, cluster: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever LOGNAME says, as after su: jobs of another one are not the ones that were submitted."""
+    submit("pack")
+    cluster.answer("squeue", script=f'case "$*" in *--user={os.getuid()}*) echo "100|EXPEDITING|None|n1|x";; esac')
+    monkeypatch.setenv("LOGNAME", "daemon")
+    assert "go on" in submit("pack").lines[0], "and its state is one that only a newer SLURM knows"
 
 
 def test_units_that_were_given_up_stop_the_chain(tmp_path: Path, submit: Submit, cluster: Commands) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
@@ -18,7 +19,7 @@ from cluster.jobs.deaths import deaths, given_up, note_death
 from cluster.jobs.journal import journal_path, read_journal
 from cluster.jobs.submissions import Work
 from cluster.slurm import task as module
-from cluster.slurm.script import AGAIN, STOPPED
+from cluster.slurm.script import AGAIN, ASK, STOPPED
 from cluster.slurm.task import FAILED, Runner, Task
 from pipeline.interruption import stop_if_asked
 from tests.cluster.slurm.conftest import Commands, Units, refuse
@@ -191,6 +192,30 @@ def test_told_to_stop(
     assert runner(tmp_path).run() == (told_to_end if number == signal.SIGTERM else told_that_time_ends)
     assert commands.asked("scontrol") == ["show job --oneliner 7_1"]
     assert [unit.id for unit in stage.plan()] == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, ASK), (signal.SIGUSR2, AGAIN)])
+def test_told_to_stop_where_slurm_cannot_be_asked(
+    tmp_path: Path, stage: Units, commands: Commands, number: int, code: int
+) -> None:
+    """In a container without its commands: the batch script, which is outside, finds out what TERM means."""
+    (commands.folder / "scontrol").unlink()
+    stage.act = interrupt(number)
+    assert runner(tmp_path).run() == code
+
+
+def test_where_nothing_can_be_written_any_more_the_exit_code_still_says_so(
+    tmp_path: Path, stage: Units, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not that of a process that was killed, which would be tried again and again."""
+    made = runner(tmp_path)
+
+    def full(*words: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(made.journal, "note", full)
+    assert made.run() == FAILED
+    assert "No space left on device" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("resumes", "first", "counted"), [(False, "b", 1), (False, "a", 0), (True, "b", 0)])

@@ -247,3 +247,24 @@ def test_only_the_journals_that_were_written_last_are_read(run: Run, monkeypatch
     assert found.a_second(time.time()) == pytest.approx(4 / 1000, rel=0.01)
     assert {path.name for path in opened} == {"12.0.jsonl", "13.0.jsonl"}
     assert found.began == {"12": False, "13": False, "14": True}
+
+
+def test_rate_of_a_node_whose_clock_is_ahead(run: Run) -> None:
+    """Ten minutes: what it did seems to be still to come."""
+    folder = run.submitted("gather", {"12": [["0", "1", "2"]]})
+    ages = ((0, "unit"), (100, "done"), (100, "unit"), (200, "done"), (200, "unit"), (300, "done"))
+    run.journal(folder, "12", *((300 - 600 - at, event, str(at)) for at, event in ages))
+    found = History(list(submissions(run.jobs("gather")))).a_second(time.time())
+    assert found == pytest.approx(3 / 300, rel=0.05)
+
+
+def test_a_task_that_goes_on_where_the_clock_is_another_one(run: Run) -> None:
+    """What stands last in its journal was last, whatever its time."""
+    folder = run.submitted("gather", {"12": [["0"]], "13": [["1"]]})
+    run.journal(
+        folder, "12", (-600, "started"), (300, "started"), (290, "unit", "0"), (200, "done", "0"), (190, "ended")
+    )
+    run.journal(folder, "13", (100, "started"))
+    found = History(list(submissions(run.jobs("gather"))))
+    assert [told.task for told in found.unended()] == ["13"]
+    assert found.began == {"12": True, "13": False}

@@ -25,6 +25,7 @@ from pipeline.places import LocalPath, Place
 
 Array = NDArray[Any]
 ALSO_SEEN = "the same file is also in a seen class"
+NOT_HERE = "published, but not in this copy"
 
 
 @config
@@ -120,6 +121,9 @@ class ListedDataset(Dataset):
     def _select(self) -> Selection:
         left_out = Counter[str]()
         listing = gather(self.find(left_out))
+        published = self.about.sizes.get(getattr(self.config, "part", "all"), 0)
+        if len(listing):
+            left_out[NOT_HERE] = max(0, published - len(listing))
         count_C = np.bincount(listing.class_N, minlength=len(listing.class_names))
         classes = self._classes(listing, count_C, left_out)
         seen = seen_classes(classes, folds=self.config.class_folds, fold=self.config.class_fold)
@@ -206,7 +210,10 @@ class ListedDataset(Dataset):
         return self._selection.digest
 
     def left_out(self) -> Mapping[str, int]:
-        """Images of the source that are not in this split though its classes are, and files that are no images."""
+        """Images of the source that are not in this split though its classes are, and files that are no images.
+
+        Of a collection that is published as a whole, also the images that this copy lacks.
+        """
         return dict(self._selection.left_out)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from pipeline.annotations import FILE as ANNOTATIONS
 from pipeline.class_lists import class_list
 from pipeline.datasets import dataset_class, make_dataset
+from pipeline.datasets._listed import NOT_HERE
 from pipeline.datasets._voted import read_votes
 from pipeline.errors import UserError
 from pipeline.held_out import held_out
@@ -199,7 +200,7 @@ def test_an_image_that_was_copied_into_the_folder_of_its_class_counts_once(tmp_p
         shutil.copy(path, tmp_path / "val")
     dataset = read("imagenet1k_real", ".")
     assert dataset.listing() == before
-    assert dataset.left_out() == {"the same image lies in a folder of its class": 6}
+    assert dataset.left_out() == {"the same image lies in a folder of its class": 6, NOT_HERE: 49_994}
     other = next(path.parent for path in paths if path.parent != paths[0].parent)
     shutil.copy(paths[0], other)
     with pytest.raises(UserError, match=r"has one image twice, n\d+/.*\.JPEG and n\d+/.*\.JPEG\. Remove one"):
@@ -324,6 +325,7 @@ def test_a_larger_part_contains_a_smaller_one(tmp_path):
 def test_the_digits_are_all_there():
     dataset = make_dataset({"kind": "digits"})
     assert len(dataset) == dataset.about.sizes["all"]
+    assert not dataset.left_out()
     assert dataset.class_names() == list("0123456789")
     images = list(dataset.part(0, 100))
     assert {image.class_name for image in images} == set("0123456789")  # mixed

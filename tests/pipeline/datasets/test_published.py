@@ -10,6 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from pipeline.datasets import dataset_class, make_dataset
+from pipeline.datasets._listed import NOT_HERE
 from pipeline.errors import UserError
 from pipeline.images.packing import PackJob
 from tests import published, published_judged
@@ -256,6 +257,14 @@ def test_the_parts_are_parts_of_all_and_have_no_image_in_common(kind, tmp_path):
     assert sum(map(len, parts)) == len(together)
     assert together.items() <= everything.items()
     assert set(everything) - set(together) == ({"a/abbey/sun_in_no_partition.jpg"} if kind == "sun397" else set())
+
+
+@pytest.mark.parametrize(("kind", "part", "published"), [("caltech101", {}, 8_677), ("sop", {"part": "test"}, 60_502)])
+def test_images_that_a_copy_lacks_are_counted_whatever_is_chosen_of_it(kind, part, published, tmp_path):
+    make(kind, tmp_path)
+    whole = read(kind, tmp_path, **part)
+    assert whole.left_out()[NOT_HERE] == published - len(whole)
+    assert read(kind, tmp_path, **part, split="seen").left_out()[NOT_HERE] == published - len(whole)
 
 
 def test_oxford_pets_are_called_by_their_breed(tmp_path):

@@ -41,7 +41,7 @@ def compiled_of(choice: str, device: torch.device, layers: list[nn.Module], name
 
 
 def _cpu_has_bf16_units() -> bool:
-    if not hasattr(torch.cpu, "get_capabilities"):  # torch 2.9
+    if not hasattr(torch.cpu, "get_capabilities"):  # torch 2.10
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     units = torch.cpu.get_capabilities()
     return bool(units.get("avx512_bf16") or units.get("amx_bf16"))

@@ -161,7 +161,7 @@ def test_on_a_cpu_bf16_only_where_it_has_units_for_it(
 
 
 @pytest.mark.parametrize(("name", "expected"), [("_is_avx512_bf16_supported", "bf16"), ("_is_avx2_supported", "fp32")])
-def test_torch_2_9_is_asked_otherwise(
+def test_torch_2_10_is_asked_otherwise(
     name: str, expected: str, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)

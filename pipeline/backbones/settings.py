@@ -47,7 +47,7 @@ class BackboneConfig:
 class ModuleConfig(BackboneConfig):
     """A network made of torch modules, which can be computed in several ways."""
 
-    # auto: bf16 where the device has units for it, else fp32.
+    # auto: bf16 on GPUs that have it and on CPUs with AMX, else fp32.
     compute: Literal["auto", "fp32", "bf16"] = "auto"
     # Memory order of images and convolutions; auto: on for convolutional networks.
     channels_last: Literal["auto", "on", "off"] = "auto"

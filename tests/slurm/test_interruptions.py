@@ -22,6 +22,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm"), pytest.mark.ti
 Make = Callable[..., Run]
 
 
+def calm_node(lab: Lab) -> dict[str, object]:
+    """What sends a job to the one node to which nothing happens."""
+    return {"exclude": ",".join(lab.node_names[1:])}
+
+
 def large_array_submitted_twice_at_once(make: Make, lab: Lab) -> Run:
     run = make(units_per_task=1)
     run.slow.unlink()
@@ -94,7 +99,7 @@ def scancel_as_the_time_ends(make: Make, lab: Lab) -> Run:
 
 def hold_and_release(make: Make, lab: Lab) -> Run:
     """An array that waits is held, and released."""
-    run = make(units_per_task=3, sbatch={"begin": "now+1hour"})
+    run = make(units_per_task=3, sbatch={"begin": "now+1hour", **calm_node(lab)})
     run.slow.unlink()
     run.submit()
     (job,) = run.jobs()
@@ -160,9 +165,8 @@ def runs(
     """What came of each scenario whose test is chosen."""
 
     def making(name: str) -> Make:
-        elsewhere = {"exclude": ",".join(lab.node_names[1:])}  # than where something happens to a node
         folder = tmp_path_factory.mktemp(name) / "it's a rün"  # a legal path
-        return lambda **site: Run(lab, folder, calm, **{"units_per_task": 9, "sbatch": elsewhere, **site})
+        return lambda **site: Run(lab, folder, calm, **{"units_per_task": 9, "sbatch": calm_node(lab), **site})
 
     chosen = {item.name.removeprefix("test_") for item in request.session.items}
     found: dict[str, Future[Run]] = {}

@@ -26,7 +26,7 @@ from cluster.executors.base import Executor, Outcome, Submission, write_resolved
 from cluster.jobs.claims import Claims, Held
 from cluster.jobs.deaths import given_up
 from cluster.jobs.folder import jobs_folder
-from cluster.jobs.queue import QueueError, ask, cancel, queued, submitted_from
+from cluster.jobs.queue import QueueError, ask, cancel, job_of, queued, submitted_from
 from cluster.jobs.submissions import Job, Submitted, Work, job_ids, submissions
 from cluster.jobs.tasks import tasks_of
 from cluster.slurm.code import commit, snapshot
@@ -70,12 +70,7 @@ class _Link:
 
         A job never does of which a task has failed, although what that was to do is done by another one meanwhile.
         """
-        return [*dict.fromkeys(task if _job(task) in self.torn else _job(task) for task in self.live), *self.made]
-
-
-def _job(task: str) -> str:
-    """That a task is of; of a job, itself."""
-    return task.split("_")[0]
+        return [*dict.fromkeys(task if job_of(task) in self.torn else job_of(task) for task in self.live), *self.made]
 
 
 def _awaited(stage: Stage, links: Mapping[Place, _Link]) -> list[str]:
@@ -142,7 +137,7 @@ class Slurm(Executor):
                 link.lines.extend(link.stage.summary())
             if link.live:
                 _wait_for(link, after)
-                jobs = ", ".join(dict.fromkeys(map(_job, link.live)))
+                jobs = ", ".join(dict.fromkeys(map(job_of, link.live)))
                 link.lines.append(f"{link.name}: {len(link.live)} tasks of an earlier submission go on (job {jobs})")
 
     def _missing(self, link: _Link) -> list[Work]:
@@ -189,7 +184,7 @@ class Slurm(Executor):
             user=getpass.getuser(),
             time=time.time(),
             code=code,
-            after=tuple(dict.fromkeys(map(_job, after))),
+            after=tuple(dict.fromkeys(map(job_of, after))),
         )
         executor = make_executor(
             record.folder,
@@ -215,7 +210,7 @@ class Slurm(Executor):
                     _take_back(record, said)
                     parts = [*fewer([work for other in (part, *parts) for work in other], said)]
                     continue
-                job = Job(id=_job(made[0].job_id), array=len(part) > 1, work=tuple(part))
+                job = Job(id=job_of(made[0].job_id), array=len(part) > 1, work=tuple(part))
                 record = replace(record, jobs=(*record.jobs, job))
                 record.write()
                 link.made.append(job.id)
@@ -272,7 +267,7 @@ def _wait_for(link: _Link, after: Sequence[str]) -> None:
             continue
         with suppress(QueueError):  # it has begun in this moment, perhaps
             ask(["scontrol", "update", f"JobId={job}", f"Dependency=afterok:{':'.join(after)}"])
-            replace(submitted, after=tuple(dict.fromkeys(map(_job, after)))).write()
+            replace(submitted, after=tuple(dict.fromkeys(map(job_of, after)))).write()
 
 
 def _take_back(record: Submitted, error: str) -> None:

@@ -69,7 +69,12 @@ def queued(jobs: Sequence[str], *, users: Iterable[str] = (), timeout: float = T
         return {}
     wanted = set(jobs)
     # not --jobs: squeue fails as a whole if one of them is forgotten already; all of some users are one question, too
-    return {said.task: said for said in _of_users(users, timeout) if said.task.split("_")[0] in wanted}
+    return {said.task: said for said in _of_users(users, timeout) if job_of(said.task) in wanted}
+
+
+def job_of(task: str) -> str:
+    """The id of the job that a task is of; of a job, its own."""
+    return task.split("_")[0]
 
 
 def submitted_from(folder: Path) -> list[str]:
@@ -79,7 +84,7 @@ def submitted_from(folder: Path) -> list[str]:
         QueueError: squeue is not there or does not answer.
     """
     found = [said for said in _of_users((), TIMEOUT_SECONDS) if Path(said.command).parent.name == folder.name]
-    return list(dict.fromkeys(said.task.split("_")[0] for said in found))
+    return list(dict.fromkeys(job_of(said.task) for said in found))
 
 
 def _of_users(users: Iterable[str], timeout: float) -> Iterator[Queued]:

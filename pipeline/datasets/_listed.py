@@ -121,9 +121,8 @@ class ListedDataset(Dataset):
     def _select(self) -> Selection:
         left_out = Counter[str]()
         listing = gather(self.find(left_out))
-        published = self.about.sizes.get(getattr(self.config, "part", "all"), 0)
-        if len(listing):
-            left_out[NOT_HERE] = max(0, published - len(listing))
+        if len(listing) and getattr(self.config, "part", "all") == "all":  # the size of a part may hang on settings
+            left_out[NOT_HERE] = max(0, self.about.sizes.get("all", 0) - len(listing))
         count_C = np.bincount(listing.class_N, minlength=len(listing.class_names))
         classes = self._classes(listing, count_C, left_out)
         seen = seen_classes(classes, folds=self.config.class_folds, fold=self.config.class_fold)
@@ -212,7 +211,7 @@ class ListedDataset(Dataset):
     def left_out(self) -> Mapping[str, int]:
         """Images of the source that are not in this split though its classes are, and files that are no images.
 
-        Of a collection that is published as a whole, also the images that this copy lacks.
+        Of all of a published collection, also the images that this copy lacks.
         """
         return dict(self._selection.left_out)
 

@@ -1,6 +1,6 @@
 """How many views a second common backbones do on this device: what `submit plan` reckons with.
 
-    python -m benchmarks.forward_rates [--models …] [--device auto] [--compile auto] [--seconds 3]
+    python -m benchmarks.forward_rates [--models …] [--device auto] [--compute auto] [--compile auto] [--seconds 3]
 
 Random weights, 224 px or the model's own size, batches of the size that caching would take. Medians over some rounds of
 batches that lie ready on the device. The last line is JSON: model → views/s, batch size, compute, compiled or not.
@@ -34,9 +34,8 @@ ROUNDS = 3
 def measure(model: str, arguments: argparse.Namespace) -> dict[str, object]:
     """One model."""
     size = {"size": 224} if "patch14" in model else {}
-    backbone = make_backbone(
-        {"model": model, "weights": "random", "device": arguments.device, "compile": arguments.compile, **size}
-    )
+    how = {name: getattr(arguments, name) for name in ("device", "compute", "compile")}
+    backbone = make_backbone({"model": model, "weights": "random", **how, **size})
     [group] = groups([backbone])
     batch_size, device, side = find_batch_size(group), backbone.device, backbone.preprocessing.size
     images_BCHW = torch.randn(batch_size, 3, side, side, device=device).contiguous(memory_format=torch.channels_last)
@@ -66,6 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--compute", default="auto", choices=["auto", "fp32", "bf16"])
     parser.add_argument("--compile", default="auto", choices=["auto", "on", "off"])
     parser.add_argument("--seconds", type=float, default=3, help="of each round")
     arguments = parser.parse_args()

@@ -14,9 +14,9 @@ def compute_of(choice: str, device: torch.device) -> str:
         return choice
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    # Without AMX bf16 is emulated, 30 times slower than fp32 on a CPU with AVX2 only. Units of AVX-512 for it gain
-    # little: on a Xeon that has them and no AMX, ViT-S/16 makes .7, ResNet-50 .8 and EfficientNet-Lite0 1.5 of the
-    # images a second that it makes in fp32.
+    # Without AMX bf16 is emulated, 30 times slower than fp32 on a CPU with AVX2 only. Nor do units of AVX-512 gain: on
+    # a Xeon that has them and no AMX, ViT-S/16 makes .6, ResNet-50 .7 and EfficientNet-Lite0 .9 of the images a second
+    # that it makes in fp32 (python -m benchmarks.forward_rates --compute bf16, and fp32).
     return "bf16" if _cpu_has_amx() else "fp32"
 
 
